@@ -12,13 +12,16 @@ import time
 from collections import deque
 from typing import Final, NamedTuple
 
+import msgspec
+
 from eyot_cli.failure import Failure
 from eyot_cli.mqtt.login import Listener, Login
 from eyot_cli.target import TIMEOUT_S, said
 from eyot_wire.mqtt import encoder
 from eyot_wire.mqtt.errors import MqttError
-from eyot_wire.mqtt.packet_types import V5
+from eyot_wire.mqtt.packet_types import NKEY_METHOD, V5
 from eyot_wire.mqtt.packets import (
+    Auth,
     Connack,
     Connect,
     Disconnect,
@@ -47,6 +50,7 @@ REMEDIES: Final = {
     ReasonCode.BAD_USER_NAME_OR_PASSWORD: "check user and password (-u, -P)",
     ReasonCode.UNSUPPORTED_PROTOCOL_VERSION: "try another one with -V",
     ReasonCode.CLIENT_IDENTIFIER_NOT_VALID: "give another one with -i",
+    ReasonCode.BAD_AUTHENTICATION_METHOD: "this server has no users with nkeys: leave --creds and --nkey out",
     ReasonCode.SERVER_UNAVAILABLE: "the account needs JetStream, see docs/mqtt.md",
 }
 
@@ -97,9 +101,13 @@ class MqttClient:
     # -- the connection --------------------------------------------------------------------------------------------------
 
     def _connect(self, login: Login, session: Session) -> None:
+        self._credentials = login.credentials
         properties = None
-        if self._level == V5 and session.expiry_s:
-            properties = Properties(session_expiry_interval=session.expiry_s)
+        if self._level == V5:
+            properties = Properties(
+                session_expiry_interval=session.expiry_s or None,
+                authentication_method=None if login.credentials is None else NKEY_METHOD,
+            )
         asked = Connect(
             self._level,
             session.client_id,
@@ -253,6 +261,8 @@ class MqttClient:
     def _handle(self, packet: ServerPacket) -> None:
         if isinstance(packet, Publish):
             self._received_publish(packet)
+        elif isinstance(packet, Auth):
+            self._sign(packet)
         elif isinstance(packet, Connack | Suback):
             self._answers.append(packet)
         elif isinstance(packet, Puback):
@@ -269,6 +279,17 @@ class MqttClient:
             self._send(encoder.pubcomp(self._level, packet.packet_id))
         elif isinstance(packet, Disconnect):
             raise Failure(f"{self._listener.shown} ends the connection: {words(packet.reason_code, packet.properties)}")
+
+    def _sign(self, packet: Auth) -> None:
+        """Answer the server's challenge."""
+        credentials, properties = self._credentials, packet.properties
+        if credentials is None or properties is None or properties.authentication_data is None:
+            raise Failure(f"{self._listener.shown} wants an authentication that was not offered")
+        nonce = properties.authentication_data.decode("utf-8", "replace")
+        answer = {"sig": credentials.sign(nonce)}
+        answer |= {"jwt": credentials.jwt} if credentials.jwt else {"nkey": credentials.public_key()}
+        properties = Properties(authentication_method=NKEY_METHOD, authentication_data=msgspec.json.encode(answer))
+        self._send(encoder.auth(ReasonCode.CONTINUE_AUTHENTICATION, properties))
 
     def _received_publish(self, packet: Publish) -> None:
         if packet.qos == 2:

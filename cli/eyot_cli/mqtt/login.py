@@ -13,6 +13,9 @@ import click
 
 from eyot_cli.failure import Failure
 from eyot_cli.target import TIMEOUT_S, Target, TlsFiles
+from eyot_wire.mqtt.packet_types import V5
+from eyot_wire.trust.creds import Credentials, parse_creds
+from eyot_wire.trust.nkey import NkeyError
 
 FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
@@ -42,10 +45,11 @@ class Listener(NamedTuple):
 
 
 class Login(NamedTuple):
-    """What CONNECT says of the user; None: nothing."""
+    """What CONNECT says of the user; None: nothing. `credentials`: they sign the server's nonce (MQTT 5)."""
 
     username: str | None
     password: bytes | None
+    credentials: Credentials | None = None
 
 
 class Options(NamedTuple):
@@ -81,6 +85,11 @@ class Options(NamedTuple):
 
     def login(self, target: Target) -> Login:
         """Return user and password: `-u` and `-P`, else those of `--url`, else those of `eyot` itself."""
+        file = target.creds or target.nkey
+        if file is not None:
+            if self.level != V5:
+                raise Failure("--creds and --nkey need MQTT 5: leave -V out")
+            return Login(None, None, _read_credentials(file))
         if self.username is not None or self.password is not None:
             return _login(self.username, self.password)
         parts = urlsplit(self.url if "://" in self.url else f"mqtt://{self.url}")
@@ -89,6 +98,15 @@ class Options(NamedTuple):
         if target.user is not None and target.password is None:
             return _login("token", target.user)  # MQTT carries a token in the password's place
         return _login(target.user, target.password)
+
+
+def _read_credentials(path: Path) -> Credentials:
+    try:
+        return parse_creds(path.read_text(errors="replace"))
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}") from error
+    except NkeyError as error:
+        raise Failure(f"{path}: {error}") from error
 
 
 def _login(username: str | None, password: str | None) -> Login:

@@ -20,6 +20,7 @@ from eyot_daemon.client.served import (
     MAX_CONNECTIONS,
     USER_EXPIRED,
 )
+from eyot_daemon.mqtt.authentication import Reauthentication
 from eyot_daemon.mqtt.handshake import Handshake
 from eyot_daemon.mqtt.publication import Publication, Result
 from eyot_daemon.mqtt.publishing import Publisher, publish
@@ -32,6 +33,7 @@ from eyot_wire.mqtt import encoder, topics
 from eyot_wire.mqtt.errors import MqttError, ProtocolError
 from eyot_wire.mqtt.packet_types import V5
 from eyot_wire.mqtt.packets import (
+    Auth,
     Connect,
     Disconnect,
     Packet,
@@ -100,6 +102,7 @@ class MqttConnection(MqttSender):
         "_handshake",
         "_packets",
         "_reader",
+        "_reauthentication",
         "_refusing",
         "_unreleased",
         "_waiting_bytes",
@@ -127,6 +130,7 @@ class MqttConnection(MqttSender):
         self._unreleased: set[int] = set()
         self._aliases_in = InboundAliases(server.limits.aliases)
         self._waiting_bytes = 0
+        self._reauthentication: Reauthentication | None = None
         #: a publish of 3.1.1 was refused, which has no answer: those behind it wait for the next connection, in their order
         self._refusing = False
         self.subscriber = Subscriber(self)
@@ -157,7 +161,7 @@ class MqttConnection(MqttSender):
             failure = error
         traffic.packets_in += len(packets) - waiting
         traffic.bytes_in += len(data)
-        if self._handshake.waiting:
+        if self._handshake.waiting or self._handshake.challenged:
             self._waiting_bytes += len(data)
             if self._waiting_bytes > (EARLY_BYTES_MAX if self.account is None else HELD_BYTES_MAX):
                 self.close("Protocol Violation", linger=False)
@@ -176,6 +180,8 @@ class MqttConnection(MqttSender):
                 self._handle(packet)
             elif type(packet) is Connect:
                 self._handshake.begin(packet)
+            elif type(packet) is Auth and self._handshake.challenged:
+                self._handshake.answered(packet)
             else:
                 log.error("%r - first packet should be a CONNECT", self)
                 self.server.note_refused(ReasonCode.PROTOCOL_ERROR)
@@ -200,8 +206,15 @@ class MqttConnection(MqttSender):
             self.subscriber.unsubscribe(packet)
         elif type(packet) is Disconnect:
             self._disconnected(packet)
+        elif type(packet) is Auth and self._handshake.authenticates:
+            self._authenticate(packet)
         else:  # AUTH without a method [MQTT-4.12.0-1]
             self.refuse(ReasonCode.PROTOCOL_ERROR)
+
+    def _authenticate(self, packet: Auth) -> None:
+        if self._reauthentication is None:
+            self._reauthentication = Reauthentication(self)
+        self._reauthentication.handle(packet)
 
     def refuse(self, reason: ReasonCode) -> None:
         """End the connection for a fault of the client: DISCONNECT with the reason (MQTT 5), then close."""
@@ -475,6 +488,9 @@ class MqttConnection(MqttSender):
         access, gate = self.access, self.gate
         super().close(reason, linger=linger)
         self._packets.clear()
+        if self._reauthentication is not None:
+            self._reauthentication.abandon()
+            self._reauthentication = None
         self._answers.clear()
         self._unreleased.clear()
         self.subscriber.end()

@@ -5,6 +5,7 @@ A table of the steps; each happens once, in this order, and `abandon` ends it an
 | step | waits for |
 |---|---|
 | NEW | CONNECT |
+| CHALLENGE | the client's signature (AUTH), if it asks for enhanced authentication |
 | LOGIN | the authenticator |
 | SESSION | the session, on flash if it is to be |
 | COMPLETE | nothing: CONNACK was sent |
@@ -17,13 +18,14 @@ from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from eyot_daemon.mqtt import authentication
 from eyot_daemon.mqtt.login import connect_of
 from eyot_daemon.mqtt.publishing import Publisher
 from eyot_daemon.mqtt.session_record import NEVER, StoredWill
 from eyot_daemon.mqtt.sessions import Opened, Opening
 from eyot_daemon.mqtt.will import stored
 from eyot_wire.mqtt import encoder, topics
-from eyot_wire.mqtt.packet_types import V5
+from eyot_wire.mqtt.packet_types import NKEY_METHOD, V5
 from eyot_wire.mqtt.packets import Connack
 from eyot_wire.mqtt.properties import Properties
 from eyot_wire.mqtt.reason_codes import ReasonCode
@@ -32,7 +34,7 @@ from eyot_wire.nuid import nuid
 if TYPE_CHECKING:
     from eyot_daemon.mqtt.sending import MqttSender
     from eyot_daemon.mqtt.sessions import AccountSessions
-    from eyot_wire.mqtt.packets import Connect
+    from eyot_wire.mqtt.packets import Auth, Connect
 
 log = logging.getLogger("eyot.mqtt")
 
@@ -43,6 +45,7 @@ RECEIVE_MAXIMUM: Final = 65_535
 
 class Step(Enum):
     NEW = auto()
+    CHALLENGE = auto()
     LOGIN = auto()
     SESSION = auto()
     COMPLETE = auto()
@@ -56,6 +59,7 @@ class Handshake:
         self._connection = connection
         self._step = Step.NEW
         self._connect: Connect | None = None
+        self._has_method = False
         self.publishes_will = True
 
     @property
@@ -66,6 +70,16 @@ class Handshake:
     def begun(self) -> bool:
         """CONNECT came."""
         return self._step is not Step.NEW
+
+    @property
+    def challenged(self) -> bool:
+        """The client is to answer with AUTH."""
+        return self._step is Step.CHALLENGE
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether the client logged in by the method of `authentication.py`."""
+        return self._has_method
 
     @property
     def waiting(self) -> bool:
@@ -91,10 +105,31 @@ class Handshake:
             return
         connection.client_id = connect.client_id or nuid(connection.clients.broker.ids)
         connection.name = ""
+        connection.mqtt_client = connection.client_id
+        if _method(connect) is not None:
+            self._has_method = True
+            self._step = Step.CHALLENGE
+            connection.send_packet(authentication.challenge(connection.nonce))
+            return
         self._step = Step.LOGIN
         password = connect.password or b""
-        connection.mqtt_client = connection.client_id
         connection.log_in(connect_of(connect.username or "", password, connection.client_id))
+
+    def answered(self, packet: Auth) -> None:
+        """Log in a client that answers the challenge."""
+        connection, connect = self._connection, self._connect
+        assert connect is not None
+        if not authentication.is_of_method(packet) or packet.reason_code != ReasonCode.CONTINUE_AUTHENTICATION:
+            self.refuse(ReasonCode.PROTOCOL_ERROR, "not an answer to the challenge")
+            return
+        answer = authentication.answer_of(packet)
+        if answer is None:
+            self.refuse(ReasonCode.NOT_AUTHORIZED, "the authentication data is not JSON with a signature")
+            return
+        self._step = Step.LOGIN
+        credentials = connect_of(connect.username or "", connect.password or b"", connection.client_id)
+        credentials.nkey, credentials.jwt, credentials.sig = answer.nkey, answer.jwt, answer.sig
+        connection.log_in(credentials)
 
     def _wrong(self, connect: Connect) -> tuple[ReasonCode, str] | None:
         """Return why a CONNECT is refused before its login; None: it is not."""
@@ -103,7 +138,8 @@ class Handshake:
         is_v5 = connect.protocol_level == V5
         if not connect.client_id and not connect.clean_start and not is_v5:
             return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "a persistent session needs a client id"
-        if is_v5 and connect.properties is not None and connect.properties.authentication_method is not None:
+        method = _method(connect)
+        if method is not None and (method != NKEY_METHOD or not self._connection.nonce):
             return ReasonCode.BAD_AUTHENTICATION_METHOD, "no such authentication method"
         if connect.username == "" and not is_v5:
             return ReasonCode.BAD_USER_NAME_OR_PASSWORD, "the user name is empty"
@@ -236,5 +272,11 @@ class Handshake:
             assigned_client_identifier=None if connect.client_id else connection.client_id,
             server_keep_alive=keep_alive if keep_alive != connect.keep_alive else None,
             maximum_qos=1 if options.reject_qos2_publish else None,
+            authentication_method=NKEY_METHOD if self._has_method else None,
         )
         return Connack(opened.present, ReasonCode.SUCCESS, properties)
+
+
+def _method(connect: Connect) -> str | None:
+    """Return the authentication method that a CONNECT names; None: it names none."""
+    return connect.properties.authentication_method if connect.properties is not None else None

@@ -111,6 +111,10 @@ class MqttSender(ServedClient):
         """End the connection: an operator deletes the session."""
         raise NotImplementedError
 
+    def refuse(self, reason: ReasonCode) -> None:
+        """End the connection for a fault of the client."""
+        raise NotImplementedError
+
     def taken_over(self) -> None:
         """Another connection has the session now: end this one."""
         raise NotImplementedError

@@ -7,6 +7,10 @@ from typing import Final
 V5: Final = 5
 
 
+#: Eyot's authentication method of MQTT 5: the client signs a nonce with its nkey.
+NKEY_METHOD: Final = "nats-nkey"
+
+
 class PacketType(IntEnum):
     RESERVED = 0
     CONNECT = 1
