@@ -26,6 +26,7 @@ from connections import Daemons
 from support import hostile
 from support.ack_rows import acknowledged
 from support.fan_out_fixture import fanned_out
+from support.publish_run_fixture import scanned
 from support.record_run_fixture import recorded
 from support.stored_run_fixture import ran
 from support.twins import GRAMMARS, assert_same
@@ -62,13 +63,18 @@ def record_runs(seed: int) -> None:
     assert recorded(1, seed) == recorded(0, seed)
 
 
+def publish_runs(seed: int) -> None:
+    """Both find the same runs of MQTT publishes."""
+    assert scanned(1, seed) == scanned(0, seed)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="throws anything at Eyot's scanners and connections")
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, help="where to begin counting seeds; random if not given")
     parser.add_argument(
         "--only",
-        help="one step: scanners, fan_outs, stored_runs, record_runs, acknowledgements, conversations, crowds, leafs, mqtt, services",
+        help="one step: scanners, fan_outs, stored_runs, record_runs, publish_runs, acknowledgements, conversations, crowds, leafs, mqtt, services",
     )
     options = parser.parse_args()
     seed: int = secrets.randbits(40) if options.seed is None else options.seed
@@ -80,6 +86,7 @@ def main() -> int:
             "stored_runs": stored_runs,
             "acknowledgements": acknowledgements,
             "record_runs": record_runs,
+            "publish_runs": publish_runs,
             **daemons.steps(),
         }
         if options.only:

@@ -22,6 +22,7 @@ from eyot_daemon.client.served import (
 )
 from eyot_daemon.mqtt.authentication import Reauthentication
 from eyot_daemon.mqtt.handshake import Handshake
+from eyot_daemon.mqtt.plain_delivery import publish_plain, send_run
 from eyot_daemon.mqtt.publication import Publication, Result
 from eyot_daemon.mqtt.publishing import Publisher, publish
 from eyot_daemon.mqtt.sending import MqttSender
@@ -46,6 +47,7 @@ from eyot_wire.mqtt.packets import (
     Subscribe,
     Unsubscribe,
 )
+from eyot_wire.mqtt.plain_publishes import PlainPublishes
 from eyot_wire.mqtt.properties import Properties
 from eyot_wire.mqtt.reader import PacketReader
 from eyot_wire.mqtt.reason_codes import ReasonCode
@@ -124,7 +126,7 @@ class MqttConnection(MqttSender):
         )
         self._handshake = Handshake(self)
         #: packets behind a CONNECT that is not answered yet
-        self._packets: deque[Packet] = deque()
+        self._packets: deque[Packet | PlainPublishes] = deque()
         self._answers: deque[_Answer] = deque()
         #: MQTT 5: publishes of QoS 2 that have their PUBREC and not their PUBCOMP; they count against the window
         self._unreleased: set[int] = set()
@@ -154,12 +156,12 @@ class MqttConnection(MqttSender):
         self.last_in = self.clients.broker.clock.monotonic()
         failure: MqttError | None = None
         packets, traffic = self._packets, self.traffic
-        waiting = len(packets)
         try:
-            packets.extend(self._reader.feed(data))
+            for packet in self._reader.feed_runs(data):
+                packets.append(packet)
+                traffic.packets_in += packet.count if isinstance(packet, PlainPublishes) else 1
         except MqttError as error:
             failure = error
-        traffic.packets_in += len(packets) - waiting
         traffic.bytes_in += len(data)
         if self._handshake.waiting or self._handshake.challenged:
             self._waiting_bytes += len(data)
@@ -187,8 +189,10 @@ class MqttConnection(MqttSender):
                 self.server.note_refused(ReasonCode.PROTOCOL_ERROR)
                 self.close("Protocol Violation", linger=False)
 
-    def _handle(self, packet: Packet) -> None:
-        if type(packet) is Publish:
+    def _handle(self, packet: Packet | PlainPublishes) -> None:
+        if type(packet) is PlainPublishes:
+            self._publish_run(packet)
+        elif type(packet) is Publish:
             self._publish(packet)
         elif type(packet) is Puback:
             self.session.puback(packet.packet_id)
@@ -225,6 +229,23 @@ class MqttConnection(MqttSender):
         self.close("Protocol Violation", linger=True)
 
     # -- PUBLISH of the client -------------------------------------------------------------------------------------------
+
+    def _publish_run(self, run: PlainPublishes) -> None:
+        """Publish a run as a whole, or packet by packet where it is not plain."""
+        assert self.account is not None
+        account = self.account
+        fits = run.payload_max <= self.clients.max_payload_of(self)
+        if fits and self.clients.trace is None and publish_plain(self.publisher, run):
+            self.in_msgs += run.count
+            self.in_bytes += run.payload_bytes
+            self.traffic.received[0] += run.count
+            self.traffic.payload_in += run.payload_bytes
+            account.count_in(run.count, run.payload_bytes)
+            return
+        for packet in run.publishes():
+            if self.closed:
+                return
+            self._publish(packet)
 
     def _publish(self, packet: Publish) -> None:
         try:
@@ -398,6 +419,19 @@ class MqttConnection(MqttSender):
         identifiers = (options.identifier,) if options.identifier else ()
         sub.delivered += 1
         return self.session.send(Outgoing(topic, reply, header, payload, qos, retain, identifiers))
+
+    def deliver_run(self, sub: Subscription, subject: bytes, run: PlainPublishes, publisher: Publisher) -> None:
+        """Deliver a run of plain publishes as `deliver` does each of them."""
+        options = self.subscriber.options.get(sub.sid)
+        if self.closed or options is None or not self._may_receive(sub, subject, b""):
+            return
+        if options.ignores_dollar and subject.startswith(b"$"):
+            return
+        if options.no_local and publisher.client_id == self.client_id:
+            return
+        sub.delivered += run.count
+        if self.session.link is self:
+            send_run(self, run, options)
 
     def _may_receive(self, sub: Subscription, subject: bytes, reply: bytes) -> bool:
         access = self.access

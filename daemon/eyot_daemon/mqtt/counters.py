@@ -25,10 +25,10 @@ class Drops:
         self.by_reason = dict.fromkeys(REASONS, 0)
         self._parent = parent
 
-    def count(self, reason: str) -> None:
-        self.by_reason[reason] += 1
+    def count(self, reason: str, messages: int = 1) -> None:
+        self.by_reason[reason] += messages
         if self._parent is not None:
-            self._parent.count(reason)
+            self._parent.count(reason, messages)
 
 
 class Traffic:

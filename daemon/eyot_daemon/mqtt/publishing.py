@@ -100,6 +100,13 @@ class Publisher:
             return not subject.startswith(RESERVED)
         return access.may_publish(subject, self.account.broker.clock.monotonic())
 
+    def may_publish_always(self, subject: bytes) -> bool:
+        """Return whether the client may publish on `subject` whatever it was asked: a permission to reply is not used."""
+        access = self.access
+        if access is None or subject.startswith(OWN):
+            return self.may_publish(subject)
+        return access.may_publish_always(subject)
+
 
 def publish(publisher: Publisher, publication: Publication, origin: Origin, done: Callable[[Result], None]) -> None:
     """Publish; `done` is called once: at once for QoS 0 and where no flash is needed, else after the commit.

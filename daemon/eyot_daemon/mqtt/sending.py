@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from eyot_daemon.mqtt.sessions import AccountSessions
     from eyot_daemon.mqtt.subscribing import Subscriber
     from eyot_daemon.net.transport import Transport
+    from eyot_daemon.router.subscription import Subscription
     from eyot_daemon.turn.backpressure import Gate
+    from eyot_wire.mqtt.plain_publishes import PlainPublishes
 
 log = logging.getLogger("eyot.mqtt")
 
@@ -126,9 +128,9 @@ class MqttSender(ServedClient):
         self._aliases_out = OutboundAliases(aliases)
         self.tells_problems = tells_problems
 
-    def send_packet(self, packet: bytes) -> None:
-        """Send one packet when the turn ends."""
-        self.traffic.packets_out += 1
+    def send_packet(self, packet: bytes, count: int = 1) -> None:
+        """Send one packet when the turn ends, or several, one behind the other."""
+        self.traffic.packets_out += count
         self.traffic.bytes_out += len(packet)
         self.queue_output(packet)
 
@@ -174,12 +176,27 @@ class MqttSender(ServedClient):
                 self._aliases_out.take_back(topic)  # the client does not hear of it
             return False
         self.send_packet(packet)
-        self.out_msgs += 1
-        self.out_bytes += len(outgoing.payload)
-        traffic = self.traffic
-        traffic.sent[outgoing.qos] += 1
-        traffic.payload_out += len(outgoing.payload)
+        self._count_sent(1, len(outgoing.payload), outgoing.qos)
         return True
+
+    def send_publishes(self, packets: bytes, count: int, payload_bytes: int) -> None:
+        """Send PUBLISH packets of QoS 0, which are encoded."""
+        self.send_packet(packets, count)
+        self._count_sent(count, payload_bytes, 0)
+
+    def _count_sent(self, count: int, payload_bytes: int, qos: int) -> None:
+        self.out_msgs += count
+        self.out_bytes += payload_bytes
+        self.traffic.sent[qos] += count
+        self.traffic.payload_out += payload_bytes
+
+    def takes_packets(self, size: int) -> bool:
+        """Return whether the client takes plain packets of this size as they are: no alias shortens their topic."""
+        return not self._aliases_out.maximum and (not self._packet_max or size <= self._packet_max)
+
+    def deliver_run(self, sub: Subscription, subject: bytes, run: PlainPublishes, publisher: Publisher) -> None:
+        """Deliver a run of plain publishes on `subject` for one subscription; what was sent shows in `out_msgs`."""
+        raise NotImplementedError
 
     # -- keep-alive ------------------------------------------------------------------------------------------------------
 

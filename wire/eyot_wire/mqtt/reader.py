@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from eyot_wire.mqtt.decoder import decode
 from eyot_wire.mqtt.errors import MalformedPacket, ProtocolError
 from eyot_wire.mqtt.packet_types import V5, PacketType
-from eyot_wire.mqtt.packets import Connect, Packet
+from eyot_wire.mqtt.packets import Connect, Packet, Publish
+from eyot_wire.mqtt.plain_publishes import PlainPublishes, plain_publishes
 from eyot_wire.mqtt.reason_codes import ReasonCode
 
 
@@ -36,6 +37,17 @@ class PacketReader:
 
         Raises MalformedPacket or ProtocolError behind the packets before the fault; nothing can be read after that.
         """
+        for packet in self.feed_runs(data):
+            if isinstance(packet, PlainPublishes):
+                yield from packet.publishes()
+            else:
+                yield packet
+
+    def feed_runs(self, data: bytes | bytearray | memoryview) -> Iterator[Packet | PlainPublishes]:
+        """Yield the packets that `data` completes, with plain publishes as runs; take all of them.
+
+        Raises MalformedPacket or ProtocolError behind the packets before the fault; nothing can be read after that.
+        """
         buffer = self._buffer
         if buffer:
             buffer += data
@@ -56,7 +68,14 @@ class PacketReader:
             if end > size:
                 self._missing = end - size
                 break
-            yield self._packet(source, at, start, end)
+            packet = self._packet(source, at, start, end)
+            if type(packet) is Publish:
+                run, behind = plain_publishes(packet, source, at, self._level, self._max)
+                if run is not None:
+                    yield run
+                    at = behind
+                    continue
+            yield packet
             at = end
         if at < size:
             buffer += source[at:]

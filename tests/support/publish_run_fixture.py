@@ -1,0 +1,71 @@
+"""Bytes of MQTT publishes for both twins of `publish_run.py`: runs, other packets among them, and damage."""
+
+from __future__ import annotations
+
+from random import Random
+
+from eyot_wire import _publish_run
+from eyot_wire.mqtt import encoder, publish_run
+from eyot_wire.mqtt.properties import Properties
+
+#: Plain and compiled.
+TWINS = (publish_run, _publish_run)
+_TOPICS = ("a", "a/b", "a/b/c" * 30, "ä/€")
+
+
+def publishes(chance: Random, level: int) -> list[bytes]:
+    """Packets of a client that are valid."""
+    made: list[bytes] = []
+    for _ in range(chance.randrange(1, 12)):
+        topic = chance.choice(_TOPICS)
+        qos = chance.choice((0, 0, 0, 1, 2))
+        properties = Properties(content_type="x") if level == 5 and chance.random() < 0.2 else None
+        for _ in range(chance.choice((1, 2, 9))):
+            payload = chance.randbytes(chance.choice((0, 1, 100, 130, 20_000 if chance.random() < 0.1 else 5)))
+            more = {"retain": chance.random() < 0.1, "packet_id": 1 if qos else 0, "properties": properties}
+            made += [encoder.publish(level, topic, payload, qos=qos, **more)]  # type: ignore[arg-type]
+    return made
+
+
+def cut(chance: Random, data: bytes) -> list[bytes]:
+    """The same bytes in pieces."""
+    pieces, at = [], 0
+    while at < len(data):
+        size = chance.choice((1, 3, 50, 500, 5000))
+        pieces.append(data[at : at + size])
+        at += size
+    return pieces
+
+
+def body_at(packet: bytes) -> int:
+    """Where the body of a packet begins."""
+    return 2 + next(index for index in range(4) if packet[1 + index] < 0x80)
+
+
+def scanned(twin: int, seed: int) -> list[object]:
+    """What a twin sees in damaged packets, from many places on, with heads that occur there and others."""
+    chance = Random(seed)
+    level = chance.choice((4, 5))
+    data = bytearray(b"".join(publishes(chance, level)))
+    for _ in range(chance.randrange(4)):
+        data[chance.randrange(len(data))] = chance.randrange(256)
+    source = bytes(data[: chance.randrange(len(data) + 1)])
+    found: list[object] = []
+    at = 0
+    for _ in range(50):
+        topic = chance.choice(_TOPICS).encode()
+        head = len(topic).to_bytes(2, "big") + topic + b"\0" * (level == 5)
+        begin = at if chance.random() < 0.8 else chance.randrange(len(source) + 1)
+        run = TWINS[twin].scan_run(source, begin, head, chance.choice((1 << 20, 60)))
+        found += [run, payloads_of(twin, source[begin : run.end], len(head))]
+        start = source.find(b"\x30", max(at + 1, run.end))
+        at = len(source) if start < 0 else start
+    return found
+
+
+def payloads_of(twin: int, packets: bytes, head_bytes: int) -> list[bytes] | str:
+    """The payloads that a twin cuts out, or why it does not."""
+    try:
+        return TWINS[twin].payloads(packets, head_bytes)
+    except ValueError as error:
+        return str(error)
