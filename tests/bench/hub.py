@@ -288,15 +288,16 @@ class Bench:
             job.close()
             return statistics.median(times)
 
-    def refine_and_late(self, hours: int, late: int) -> tuple[float, float]:
-        """(rows/s from bronze through silver to gold, seconds to take in `late` rows spread over `hours` hours)."""
+    def refine_and_late(self, hours: int, late: int) -> tuple[Spent, float]:
+        """(bronze through silver to gold, seconds to take in `late` rows spread over `hours` hours)."""
         with self.folder() as folder:
             config = self.hub.config(folder, max_messages_per_commit=2_000_000)
             job, aggregate = Ingest(self.spark, config), Aggregate(self.spark, config)
             job.run(once=True, report=lambda _: None)
-            begun = time.perf_counter()
-            done = aggregate.round()
-            rate = done.gold[0].rows / (time.perf_counter() - begun)
+            out: list[Spent] = []
+            with self.measured(self.rows, out):
+                done = aggregate.round()
+            assert done.gold[0].rows == self.rows, done
             step_ms = hours * HOUR_MS // late
 
             def late_reading(number: int) -> bytes:
@@ -309,7 +310,7 @@ class Bench:
             spent = time.perf_counter() - begun
             assert done.gold[0].rows == late, done
             job.close()
-            return rate, spent
+            return out[0], spent
 
 
 class Notes:
@@ -381,8 +382,8 @@ def warm_up(spark: SparkSession, peers: dict[str, Hub]) -> None:
 
 def late(bench: Bench, peer: str, notes: Notes) -> None:
     """What it takes to make tables of the stream, and to put right what 2,000 late readings change."""
-    rate, late_s = bench.refine_and_late(72, 2000)
-    notes.figure(peer, "bronze through silver to gold", "rows/s", rate)
+    refined, late_s = bench.refine_and_late(72, 2000)
+    notes.spent(peer, "bronze through silver to gold", refined)
     notes.figure(peer, f"2,000 late rows over 72 hours of {bench.rows:,} rows", "s", late_s)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,11 +16,15 @@ CODED = pa.dictionary(pa.int32(), pa.string())
 
 
 def row_groups(
-    place: Place, paths: Iterable[str], schema: pa.Schema, coded: Collection[str] = ()
+    place: Place,
+    paths: Iterable[str],
+    schema: pa.Schema,
+    coded: Collection[str] = (),
+    choose: Callable[[pq.ParquetFile], Iterable[int]] | None = None,
 ) -> Iterator[pa.Table]:
     """Yield the columns of `schema` from files of the table at `place`; null where a file is older than a column.
 
-    Texts named in `coded` are dictionary-encoded.
+    Texts named in `coded` are dictionary-encoded. `choose` returns the numbers of a file's row groups that are read; None: all.
     """
     files, root = filesystem(place)
     wanted = pa.schema([pa.field(field.name, CODED) if field.name in coded else field for field in schema])
@@ -28,7 +32,7 @@ def row_groups(
         with files.open_input_file(f"{root}{path}") as source:
             parquet = pq.ParquetFile(source, read_dictionary=list(coded), pre_buffer=True)
             have = [name for name in wanted.names if name in parquet.schema_arrow.names]
-            for group in range(parquet.num_row_groups):
+            for group in range(parquet.num_row_groups) if choose is None else choose(parquet):
                 yield _fitted(parquet.read_row_group(group, have, use_threads=False), wanted)
 
 

@@ -11,18 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from eyot_hub.jobs.compaction import TableFile
 from eyot_hub.jobs.file_rows import Range
 from eyot_hub.jobs.table import LakeTable
 
 DESCRIBED_MAX: Final = 10
-_SPANS: Final = pa.schema(
-    [("_stream", pa.string()), ("_created_ns", pa.int64()), ("_after", pa.int64()), ("_until", pa.int64())]
-)
 Streams: TypeAlias = list[tuple[str, int]]  # name and creation time in ns
 
 
@@ -91,27 +86,19 @@ def limited(spans: list[Span], rows: int) -> list[Span]:
     return [replace(span, until=span.after - (span.after - span.until) * rows // total) for span in spans]
 
 
-def marked(rows: DataFrame, spans: list[Span], name: str) -> DataFrame:
-    """Return `rows` with a column that tells whether a row lies in one of the spans; each stream has at most one span.
-
-    The spans are broadcast as a table, since there may be as many as streams.
-    """
-    same = (F.col("stream") == F.col("_stream")) & (F.col("stream_created_ns") == F.col("_created_ns"))
-    found = rows.join(_table(rows.sparkSession, spans), same, "left")
-    inside = (
-        F.col("_until").isNotNull() & (F.col("sequence") > F.col("_after")) & (F.col("sequence") <= F.col("_until"))
-    )
-    return found.withColumn(name, inside).drop(*_SPANS.names)
-
-
 def rows_of(
     spark: SparkSession, table: LakeTable, spans: list[Span], columns: Sequence[str] | None = None
 ) -> DataFrame:
     """Return the rows of all spans; only files that may hold some are read."""
+    return table.dataframe(spark, files_of(table, spans), columns, ranges_of(spans))
+
+
+def ranges_of(spans: list[Span]) -> dict[str, list[Range]]:
+    """Return the wanted rows by stream."""
     ranges: dict[str, list[Range]] = defaultdict(list)
     for span in spans:
         ranges[span.stream].append(Range(span.created_ns, span.after, span.until))
-    return table.dataframe(spark, files_of(table, spans), columns, dict(ranges))
+    return dict(ranges)
 
 
 def files_of(table: LakeTable, spans: list[Span]) -> list[TableFile]:
@@ -131,9 +118,3 @@ def described(spans: list[Span]) -> str:
     """Describe the first spans, and their number."""
     more = f" and {len(spans) - DESCRIBED_MAX} more" if len(spans) > DESCRIBED_MAX else ""
     return ", ".join(map(str, spans[:DESCRIBED_MAX])) + more
-
-
-def _table(spark: SparkSession, spans: list[Span]) -> DataFrame:
-    rows = [dict(zip(_SPANS.names, (one.stream, one.created_ns, one.after, one.until), strict=True)) for one in spans]
-    table = pa.Table.from_pylist(rows, schema=_SPANS)
-    return F.broadcast(spark.createDataFrame(table))

@@ -35,7 +35,12 @@ _PLAIN_NAME: Final = re.compile(r"^[A-Za-z0-9_]+$")
 
 def matches(subjects: Iterable[str]) -> Column:
     """Return whether the column `subject` matches one of the patterns."""
-    return F.col("subject").rlike("^(?:" + "|".join(_regex(pattern) for pattern in subjects) + ")$")
+    return F.col("subject").rlike(subject_pattern(subjects))
+
+
+def subject_pattern(subjects: Iterable[str]) -> str:
+    """Return a regular expression (of Java and of Python) for subjects that match one of the patterns."""
+    return "^(?:" + "|".join(_regex(pattern) for pattern in subjects) + ")$"
 
 
 def parse(rows: DataFrame, silver: Silver, kept: Sequence[str], *, by_month: bool = False) -> DataFrame:

@@ -8,7 +8,7 @@ looks like one, a time is a date and a time of day, and a value that is not at i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
@@ -97,9 +97,12 @@ class PayloadParser:
         self._kept = tuple(kept)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from map(self.start(), batches)
+
+    def start(self) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+        """Return the function that parses a batch, with a decoder that it keeps."""
         decoder = RecordDecoder(self._shape)
-        for batch in batches:
-            yield self._parsed(batch, decoder)
+        return lambda batch: self._parsed(batch, decoder)
 
     def _parsed(self, batch: pa.RecordBatch, decoder: RecordDecoder) -> pa.RecordBatch:
         shape, count = self._shape, batch.num_rows

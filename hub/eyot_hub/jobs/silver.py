@@ -9,47 +9,31 @@ Quarantine and silver keep their own positions in bronze, so that a job killed b
 
 from __future__ import annotations
 
+import heapq
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql import SparkSession
 
 from eyot_hub import columns
 from eyot_hub.jobs import parsing
-from eyot_hub.jobs.bronze import SCHEMA, position_id
+from eyot_hub.jobs.bronze import position_id
 from eyot_hub.jobs.compaction import TableFile
 from eyot_hub.jobs.config import Config, Silver
-from eyot_hub.jobs.files import DataFile
-from eyot_hub.jobs.increments import Span, Streams, described, files_of, limited, marked, new_spans, rows_of
-from eyot_hub.jobs.silver_task import KEY, RESULT, KnownFile, SilverTask, Written
+from eyot_hub.jobs.files import ROW_GROUP_ROWS, DataFile
+from eyot_hub.jobs.increments import Span, Streams, described, files_of, limited, new_spans, ranges_of
+from eyot_hub.jobs.silver_input import Division, Piece, SilverInput, Written
+from eyot_hub.jobs.silver_task import KnownFile, SilverTask
 from eyot_hub.jobs.table import Fenced, LakeTable, TableSpec
 
 QUARANTINE: Final = "quarantine"
 ROWS_PER_TASK: Final = 250_000  # a smaller round is a single task
+ROWS_PER_FILE: Final = 500  # opening a file takes as long as processing so many rows
 ROWS_PER_TASK_MAX: Final = 1_000_000  # bounds a task's memory per commit; a larger backlog needs several commits
 ANY: Final = 1 << 62  # above every sequence
-#: Columns that pass through a task's parsing unchanged.
-_KEPT: Final = (
-    "subject",
-    "payload",
-    "headers",
-    "stored_at",
-    "origin_domain",
-    "origin_stream",
-    "origin_sequence",
-    "content_hash",
-    "stream",
-    "stream_created_ns",
-    "sequence",
-    "date",
-)
-#: Columns of bronze that are read.
-_READ: Final = tuple(name for name in SCHEMA.names if name != "account")
 QUARANTINE_SCHEMA: Final = pa.schema(
     [
         ("silver", pa.string()),
@@ -180,49 +164,60 @@ class Refiner:
     def _written(self, spans: list[Span], held: list[Span], known: list[TableFile]) -> Written:
         """Let tasks write the good rows of `spans` and the bad ones of `held`."""
         everything = list(dict.fromkeys([*spans, *held]))
+        pieces = self._pieces(spans, held)
+        rows = sum(span.until - span.after for span in everything)
+        tasks = max(1, round(rows / ROWS_PER_TASK))
+        days = {piece.date for piece in pieces}
         by_month = self._config.lake.partition == "month"
-        identified = self._identified(self._rows(everything))
-        rows = parsing.parse(identified, self._silver, _KEPT, by_month=by_month)
-        if set(spans) != set(held):
-            is_bad = F.col(parsing.REASON).isNotNull()
-            rows = marked(marked(rows, spans, "_wanted"), held, "_held")
-            rows = rows.where(F.when(is_bad, F.col("_held")).otherwise(F.col("_wanted")))
-        rows = rows.select(
-            *self.table.spec.schema.names,
-            parsing.REASON,
-            F.lit(self._silver.name).alias("silver"),
-            "date",
-            "payload",
-            "headers",
+        source = SilverInput(
+            bronze=self._bronze.spec.place,
+            shape=self._silver.shape(by_month=by_month),
+            name=self._silver.name,
+            subjects=parsing.subject_pattern(self._silver.subjects),
+            silver=self.table.spec.schema,
+            quarantine=self.quarantine.spec,
+            division=Division(tasks, not self._moving, max(1, round(tasks / max(1, len(days)))), by_month),
         )
-        task = SilverTask(self.table.spec, self.quarantine.spec, tuple(map(_known, known)), self._moving)
-        self._spark.sparkContext.setJobDescription(f"silver {self._silver.name}: {described(everything)}")
-        done = self._divided(rows, everything).mapInArrow(task, from_arrow_schema(RESULT)).collect()
-        parts = [msgspec.json.decode(bytes(row["written"]), type=Written) for row in done]
+        task = SilverTask(self.table.spec, tuple(map(_known, known)), self._moving)
+        context = self._spark.sparkContext
+        context.setJobDescription(f"silver {self._silver.name}: {described(everything)}")
+        groups = balanced(pieces, context.defaultParallelism)
+        read = context.parallelize(groups, max(1, len(groups)))
+        if tasks == 1 and len(groups) <= 1:
+            done = read.map(lambda group: task(source.blocks(group))).collect()
+        else:
+            blocks = read.flatMap(source.blocks).partitionBy(tasks, _same)
+            done = blocks.mapPartitions(lambda one: [task(one)]).collect()
         return Written(
-            read=sum(part.read for part in parts),
-            good=[file for part in parts for file in part.good],
-            bad=[file for part in parts for file in part.bad],
+            read=sum(part.read for part in done),
+            good=[file for part in done for file in part.good],
+            bad=[file for part in done for file in part.bad],
         )
 
-    def _divided(self, rows: DataFrame, spans: list[Span]) -> DataFrame:
-        """Assign rows to tasks, so that repeats meet in one task and a day has few files: by day and, for full days, by device."""
-        days = {file.partition["date"] for file in files_of(self._bronze, spans)}
-        tasks = max(1, round(sum(span.until - span.after for span in spans) / ROWS_PER_TASK))
-        is_bad = F.col(parsing.REASON).isNotNull()
-        if self._moving:
-            return rows.repartition(tasks, F.when(is_bad, F.col("sequence")).otherwise(F.xxhash64(*KEY)))
-        per_day = F.lit(max(1, round(tasks / max(1, len(days)))))
-        share = F.when(is_bad, F.col("sequence")).otherwise(F.xxhash64("device"))
-        return rows.repartition(tasks, F.when(~is_bad, F.col("event_date")), F.pmod(share, per_day))
+    def _pieces(self, spans: list[Span], held: list[Span]) -> list[Piece]:
+        """Return the pieces of bronze's files that may hold rows of the spans."""
+        wanted, kept = ranges_of(spans), ranges_of(held)
+        pieces = []
+        for file in files_of(self._bronze, list(dict.fromkeys([*spans, *held]))):
+            stream = file.partition["stream"]
+            parts = max(1, math.ceil(file.rows / ROW_GROUP_ROWS))
+            whole = Piece(
+                file.path,
+                stream,
+                str(file.partition["date"]),
+                0,
+                parts,
+                math.ceil(file.rows / parts),
+                tuple(wanted.get(stream, ())),
+                tuple(kept.get(stream, ())),
+            )
+            pieces += [whole._replace(part=part) for part in range(parts)]
+        return pieces
 
     @property
     def _moving(self) -> bool:
         """Whether a repeated message may have another event time or device than before."""
         return self._silver.event_time == "stored_at" or self._silver.device == "stream"
-
-    def _rows(self, spans: list[Span]) -> DataFrame:
-        return rows_of(self._spark, self._bronze, spans, _READ).where(parsing.matches(self._silver.subjects))
 
     @staticmethod
     def _commit(
@@ -244,18 +239,23 @@ class Refiner:
     def _quarantined(self, spans: list[Span]) -> dict[str, int]:
         return {self._quarantine_id(span.stream, span.created_ns): span.until for span in spans}
 
-    def _identified(self, rows: DataFrame) -> DataFrame:
-        """Add origin and hash; a message published at the hub has its own stream as origin."""
-        return rows.withColumns(
-            {
-                "origin_domain": F.when(F.col("origin_stream").isNull(), F.col("domain")).otherwise(
-                    F.col("origin_domain")
-                ),
-                "origin_stream": F.coalesce("origin_stream", "stream"),
-                "origin_sequence": F.coalesce("origin_sequence", "sequence"),
-                "content_hash": F.xxhash64("subject", "payload"),
-            }
-        ).withColumn("origin_domain", F.coalesce("origin_domain", F.lit("")))
+
+def balanced(pieces: list[Piece], cores: int) -> list[list[Piece]]:
+    """Divide the pieces among tasks of about the same rows, where a file counts as some rows of its own."""
+    total = sum(piece.rows + ROWS_PER_FILE for piece in pieces)
+    tasks = min(len(pieces), max(1, round(total / ROWS_PER_TASK)))
+    tasks = min(len(pieces), math.ceil(tasks / cores) * cores) if tasks > 1 else tasks
+    groups: list[list[Piece]] = [[] for _ in range(tasks)]
+    lightest = [(0, number) for number in range(tasks)]
+    for piece in sorted(pieces, key=lambda one: -one.rows):
+        load, number = heapq.heappop(lightest)
+        groups[number].append(piece)
+        heapq.heappush(lightest, (load + piece.rows + ROWS_PER_FILE, number))
+    return groups
+
+
+def _same(task: int) -> int:
+    return task
 
 
 def _known(file: TableFile) -> KnownFile:

@@ -1,4 +1,4 @@
-"""A task of silver: drops parsed rows that exist already, and writes the rest, sorted.
+"""A task of silver: drops rows (of `silver_input.py`) that exist already, and writes the rest, sorted.
 
 A repeat has the hash and the origin sequence of the first occurrence. Only the few rows whose 64-bit hash occurs twice
 need a full comparison. Of the existing files, only those with overlapping origin sequences are read.
@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -18,11 +17,11 @@ import pyarrow.compute as pc
 
 from eyot_hub.jobs.file_rows import row_groups
 from eyot_hub.jobs.files import DataFile, FileWriter, by_partition
+from eyot_hub.jobs.silver_input import Block, Written, unpacked
 from eyot_hub.jobs.table import TableSpec
 from eyot_hub.jobs.window_keys import NONE, Ints, found_in
 
 KEY: Final = ("origin_domain", "origin_stream", "origin_sequence", "content_hash")
-RESULT: Final = pa.schema([("written", pa.binary())])
 _KEY_SCHEMA: Final = pa.schema(
     [(KEY[0], pa.string()), (KEY[1], pa.string()), (KEY[2], pa.int64()), (KEY[3], pa.int64())]
 )
@@ -38,58 +37,43 @@ class KnownFile:
     last: int
 
 
-class Written(msgspec.Struct):
-    """A task's result: rows read, files of silver and of the quarantine."""
-
-    read: int
-    good: list[DataFile]
-    bad: list[DataFile]
-
-
 @dataclass(frozen=True)
 class SilverTask:
     """A task's settings. `known`: silver's files; `any_day`: a repeat may have another event time than the first occurrence."""
 
     silver: TableSpec
-    quarantine: TableSpec
     known: tuple[KnownFile, ...]
     any_day: bool
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Process rows with the columns of both tables; `reason` is null in good rows. For mapInArrow."""
-        good, bad = self.silver.writer(), self.quarantine.writer()
+    def __call__(self, blocks: Iterable[Block]) -> Written:
+        """Write the rows of this task's blocks. Files of the quarantine among the blocks are handed on."""
+        writer = self.silver.writer()
         try:
-            read = self._write(list(self._without_poison(batches, bad)), good)
-            done = Written(read, good.finish(), bad.finish())
+            tables: list[pa.Table] = []
+            bad: list[DataFile] = []
+            for _, block in blocks:
+                if isinstance(block, Written):
+                    bad += block.bad
+                else:
+                    tables.append(unpacked(block))
+            read = self._write(tables, writer)
+            return Written(read, writer.finish(), bad)
         except BaseException:
-            good.abandon()
-            bad.abandon()
+            writer.abandon()
             raise
-        yield pa.RecordBatch.from_pydict({"written": [msgspec.json.encode(done)]}, RESULT)
 
-    def _without_poison(self, batches: Iterable[pa.RecordBatch], bad: FileWriter) -> Iterator[pa.RecordBatch]:
-        """Yield the good rows, without quarantine's columns. Bad rows are written at once, since they keep their payloads."""
-        for batch in batches:
-            rows, is_bad = pa.Table.from_batches([batch]), batch.column("reason").is_valid()
-            if pc.any(is_bad).as_py():
-                poison = rows.filter(is_bad).select(self.quarantine.schema.names).cast(self.quarantine.schema)
-                for partition, part in by_partition(poison, self.quarantine.partition_by):
-                    bad.write(part, partition)
-                rows = rows.filter(pc.invert(is_bad))
-            yield from rows.select(self.silver.schema.names).to_batches()
-
-    def _write(self, batches: list[pa.RecordBatch], good: FileWriter) -> int:
-        if not batches:
+    def _write(self, tables: list[pa.Table], writer: FileWriter) -> int:
+        if not tables:
             return 0
-        rows = pa.Table.from_batches(batches).cast(self.silver.schema)
-        batches.clear()
+        rows = pa.concat_tables(tables).cast(self.silver.schema).combine_chunks()
+        tables.clear()
         read = int(rows.num_rows)
         if self.any_day and read:
             rows = self._fresh(rows, "")
         for partition, part in by_partition(rows, self.silver.partition_by):
             fresh = part if self.any_day else self._fresh(part, partition[0][1])
             if fresh.num_rows:
-                good.write(_sorted(fresh), partition)
+                writer.write(_sorted(fresh), partition)
         return read
 
     def _fresh(self, rows: pa.Table, day: str) -> pa.Table:
@@ -98,7 +82,8 @@ class SilverTask:
         order = np.argsort(hashes, kind="stable")
         ordered = hashes[order]
         twice = ordered[1:][ordered[1:] == ordered[:-1]]
-        suspects = np.unique(np.concatenate([twice, *self._repeated(rows, np.unique(ordered), day)]))
+        distinct = ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(twice) else ordered
+        suspects = np.unique(np.concatenate([twice, *self._repeated(rows, distinct, day)]))
         if not len(suspects):
             return rows
         keep = np.ones(rows.num_rows, np.bool_)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
-from eyot_hub.jobs.silver import QUARANTINE_SCHEMA, silver_schema
-from eyot_hub.jobs.silver_task import KnownFile, SilverTask, Written
+from eyot_hub.jobs.files import DataFile
+from eyot_hub.jobs.silver import silver_schema
+from eyot_hub.jobs.silver_input import Block, Written, packed
+from eyot_hub.jobs.silver_task import KnownFile, SilverTask
 from eyot_hub.jobs.table import LakeTable, TableSpec
 from support.jobs_config import jobs_config
 
@@ -20,17 +20,12 @@ Row = dict[str, Any]
 
 
 class Silver:
-    """A silver table and its quarantine, filled by one task at a time."""
+    """A silver table, filled by one task at a time."""
 
     def __init__(self, folder: Path, *, any_day: bool = False) -> None:
         schema = silver_schema(jobs_config("nats://127.0.0.1", folder).silver[0])
         self.any_day = any_day
         self.table = LakeTable(TableSpec(str(folder / "silver"), schema, ("event_date",)))
-        self.quarantine = LakeTable(TableSpec(str(folder / "bad"), QUARANTINE_SCHEMA, ("silver", "date")))
-        extra = [("reason", pa.string()), ("silver", pa.string()), ("date", pa.date32()), ("payload", pa.binary())]
-        self.schema = pa.schema(
-            [*schema, *map(pa.field, *zip(*extra, strict=True)), QUARANTINE_SCHEMA.field("headers")]
-        )
 
     def fill(self, rows: list[Row]) -> Written:
         known = tuple(
@@ -42,12 +37,10 @@ class Silver:
             )
             for file in self.table.files()
         )
-        task = SilverTask(self.table.spec, self.quarantine.spec, known, self.any_day)
-        batches: Iterator[pa.RecordBatch] = iter(pa.Table.from_pylist(rows, self.schema).to_batches(max_chunksize=3))
-        (result,) = task(batches)
-        done = msgspec.json.decode(result.column("written")[0].as_py(), type=Written)
+        table = pa.Table.from_pylist(rows, self.table.spec.schema)
+        blocks: list[Block] = [(0, packed([table.slice(at, 3)])) for at in range(0, len(rows), 3)]
+        done = SilverTask(self.table.spec, known, self.any_day)(blocks)
         self.table.commit(done.good, {})
-        self.quarantine.commit(done.bad, {})
         return done
 
     def sequences(self) -> list[int]:
@@ -57,8 +50,12 @@ class Silver:
 
 def row(sequence: int, origin: int, content: int, *, stream: str = "A", day: int = 0, **more: Any) -> Row:
     at = DAY + timedelta(days=day, seconds=sequence)
-    made = {"device": f"d{content % 3}", "event_time": at, "event_date": at.date(), "date": date(2026, 3, 9)}
-    where = {"stored_at": at, "origin_domain": "", "origin_stream": stream, "origin_sequence": origin, "silver": "s"}
+    made = {
+        "device": f"d{content % 3}",
+        "event_time": at,
+        "event_date": at.date(),
+    }
+    where = {"stored_at": at, "origin_domain": "", "origin_stream": stream, "origin_sequence": origin}
     return {**made, **where, "content_hash": content, "sequence": sequence, **more}
 
 
@@ -77,14 +74,14 @@ def test_a_repeat_on_another_day_where_the_event_time_is_that_of_storing(tmp_pat
     assert silver.sequences() == [1, 4]
 
 
-def test_rows_are_sorted_and_the_bad_ones_kept_apart(tmp_path: Path) -> None:
+def test_rows_are_sorted_and_the_quarantines_files_handed_on(tmp_path: Path) -> None:
     silver = Silver(tmp_path)
-    bad = row(3, 3, 1, reason="payload is not json", payload=b"{", event_time=None, event_date=None)
-    done = silver.fill([row(9, 9, 9), row(1, 1, 2), row(2, 2, 1), bad, row(4, 4, 3)])
+    silver.fill([row(9, 9, 9), row(1, 1, 2), row(2, 2, 1), row(4, 4, 3)])
     (file,) = silver.table.files()
     read = pa.parquet.read_table(file.uri, partitioning=None).to_pylist()
     assert [one["sequence"] for one in read] == [4, 9, 2, 1]
     assert [one["device"] for one in read] == ["d0", "d0", "d1", "d2"]
-    (kept,) = pa.parquet.read_table(silver.quarantine.files()[0].uri, partitioning=None).to_pylist()
-    assert (kept["reason"], kept["payload"], kept["sequence"], done.read) == ("payload is not json", b"{", 3, 4)
     assert silver.fill([]) == Written(0, [], [])
+    bad = DataFile("silver=s/part-1.parquet", 1, 1, (("silver", "s"),), 1, "{}")
+    task = SilverTask(silver.table.spec, (), any_day=False)
+    assert task([(0, Written(0, [], [bad])), (0, Written(0, [], [bad]))]) == Written(0, [], [bad, bad])
