@@ -58,7 +58,7 @@ def test_what_waited_on_flash_arrives_in_order(qos: int, tmp_path: Path) -> None
 @pytest.mark.parametrize("qos", [1, 2])
 def test_kills_of_eyotd_under_load(qos: int, tmp_path: Path) -> None:
     """QoS 1: everything at least once, in order. QoS 2: exactly once."""
-    total = 1500
+    total = 800
     with (
         Mosquitto(tmp_path / "mosquitto") as broker,
         gateway(tmp_path, broker.port, f"streams: READINGS, qos: {qos}, max_inflight: 20") as server,
@@ -173,7 +173,7 @@ def test_nothing_goes_round(tmp_path: Path) -> None:
                 [f"r/here {number}" for number in numbered(10)] + [f"r/there {number}" for number in range(11)]
             )
             assert client.count("READINGS") == 21
-            assert link(server)["dropped"]["own"] == 11
+            assert not any(link(server)["dropped"].values())
             assert status(server)["never_arrived"] == 0
         finally:
             subscriber.close()

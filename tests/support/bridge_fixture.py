@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import nats
 
 from support.eyotd import Eyotd
+from support.server_process import ServerProcess
 
 WAIT_S = 60.0
 CONFIG = """
@@ -52,7 +53,7 @@ def until(what: Callable[[], _T], wanted: str = "", timeout_s: float = WAIT_S) -
 class Nats:
     """A client of NATS, one call at a time."""
 
-    def __init__(self, server: Eyotd) -> None:
+    def __init__(self, server: ServerProcess) -> None:
         self._url = server.client_url()
 
     def _run(self, play: Callable[[Any, Any], Any]) -> Any:
@@ -78,6 +79,21 @@ class Nats:
             for at in range(0, len(payloads), 100):
                 some = payloads[at : at + 100]
                 await asyncio.gather(*(stream.publish(subject, each.encode(), headers=headers) for each in some))
+
+        self._run(play)
+
+    def publish_core(self, subject: str, payload: str) -> None:
+        """Publish without a stream."""
+
+        async def play(client: Any, stream: Any) -> None:
+            await client.publish(subject, payload.encode())
+            await client.flush()
+
+        self._run(play)
+
+    def purge(self, name: str) -> None:
+        async def play(client: Any, stream: Any) -> None:
+            await stream.purge_stream(name)
 
         self._run(play)
 

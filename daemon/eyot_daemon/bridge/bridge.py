@@ -20,6 +20,7 @@ from eyot_daemon.bridge.login import LoginError, login_of
 from eyot_daemon.bridge.transport import TransportError, open_transport
 from eyot_daemon.net.counted_stream import CountedStream
 from eyot_daemon.router.sync_control import LinkGate
+from eyot_sync.bridge.closings import Closings
 from eyot_sync.bridge.connection import V5, V311, BridgeConnection, ConnectionOptions
 from eyot_sync.bridge.events import Arrived, Ended, Established, Event, FilterRefused, Released, Settled
 from eyot_sync.bridge.topic_rules import EVERYTHING, InRules, OutRules, subscription_of
@@ -55,6 +56,17 @@ LOOK_FOR_STREAMS_S = 1.0
 #: The last words of a connection leave within this time, seconds.
 _LAST_WORDS_S = 1.0
 _QOS2 = 2
+#: A remote that does not let the bridge in is asked again after this many times the usual interval.
+REFUSED_PAUSES = 10
+LOGIN_REFUSED = frozenset(
+    {
+        ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
+        ReasonCode.BAD_USER_NAME_OR_PASSWORD,
+        ReasonCode.NOT_AUTHORIZED,
+        ReasonCode.BANNED,
+        ReasonCode.BAD_AUTHENTICATION_METHOD,
+    }
+)
 
 
 class Bridge:
@@ -87,6 +99,7 @@ class Bridge:
         self._wake = trio.Event()
         self._resend: deque[Entry] = deque()
         self._outstanding = 0
+        self._closings = Closings()
         self._ended: Ended | None = None
         self._scope: trio.CancelScope | None = None
         self._closed = False
@@ -193,13 +206,16 @@ class Bridge:
             await self._serve(opened, connection)
             established = connection.established
             self._choose_level(connection)
+            self._look_for_refused()
             reason = self._ended.text if self._ended is not None else "the connection ended"
         except (LoginError, TransportError) as error:
             reason = str(error)
         finally:
             self._connection_over()
             await trio.aclose_forcefully(stream)
-        return LinkEnd(printable(reason), established=established)
+        refused = self._ended is not None and self._ended.reason in LOGIN_REFUSED
+        pause_s = REFUSED_PAUSES * self.options.reconnect_s if refused and not established else None
+        return LinkEnd(printable(reason), established=established, retry_after_s=pause_s)
 
     async def _ready_to_take_in(self) -> None:
         if self._incoming is None:
@@ -243,14 +259,14 @@ class Bridge:
             try:
                 data = await stream.receive_some(_READ_BYTES)
             except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as error:
-                self._handle(connection, connection.lost(_why_broken(error)))
+                self._handle(connection, connection.lost(_why_broken(error), by_remote=True))
             else:
                 if data:
                     self.state.last_heard_ns = self.broker.clock.now_ns()
                     self.state.traffic.wire_in_bytes += len(data)
                     self._handle(connection, connection.receive(data, self.broker.clock.monotonic()))
                 else:
-                    self._handle(connection, connection.lost("the remote closed the connection"))
+                    self._handle(connection, connection.lost("the remote closed the connection", by_remote=True))
             self.broker.end_own_turn()
 
     async def _write(self, stream: trio.abc.Stream, connection: BridgeConnection) -> None:
@@ -308,7 +324,8 @@ class Bridge:
     def _connection_over(self) -> None:
         self._connection = None
         self._window.connection_ended()
-        self._resend.clear()
+        # The window has what has an identifier; the next connection sends the rest behind it.
+        self._resend = deque(entry for entry in self._resend if not entry.packet_id)
         self._outstanding = 0
         if self._incoming is not None:
             self._incoming.ended()
@@ -323,6 +340,16 @@ class Bridge:
             # Old brokers close without an answer.
             self._level = V311 if self._level == V5 else V5
             log.info("Bridge %s: tries MQTT %s next", self.options.name, "5.0" if self._level == V5 else "3.1.1")
+
+    def _look_for_refused(self) -> None:
+        """Treat the message on which the remote closes the connection, again and again, as refused."""
+        if self._ended is None or not self._ended.by_remote or not self._closings.closed(self._outstanding):
+            return
+        entry = next((each for each in self._window if each.dup and each.phase is Phase.SENT), None)
+        forwarder = None if entry is None else self._forwarders.get(entry.stream)
+        if entry is not None and forwarder is not None:
+            self._window.remove(entry.packet_id)
+            forwarder.refused(entry, ReasonCode.UNSPECIFIED_ERROR, "it closes the connection")
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -358,8 +385,9 @@ class Bridge:
         state.account = options.account
         session = "resumes its session" if event.session_present else "new session"
         log.info("Bridge %s: connected to %s, MQTT %s, %s", options.name, state.address, version, session)
-        self._window.receive_maximum = event.limits.receive_maximum
-        self._resend.extend(self._window.resume(session_present=event.session_present))
+        self._closings.began()
+        self._window.receive_maximum = 1 if self._closings.one_at_a_time else event.limits.receive_maximum
+        self._resend.extendleft(reversed(self._window.resume(session_present=event.session_present)))
         self._outstanding = 0
         if self._incoming is not None:
             self._incoming.began(session_present=event.session_present)
@@ -380,6 +408,8 @@ class Bridge:
         self.state.failed(printable(text), "allow it at the remote", self.broker.clock.now_ns())
 
     def _settled(self, connection: BridgeConnection, event: Settled) -> None:
+        self._closings.progressed()
+        self._window.receive_maximum = connection.limits.receive_maximum
         entry = self._window.get(event.packet_id)
         failed = event.reason >= ReasonCode.UNSPECIFIED_ERROR
         if event.kind == "pubrec" and (entry is None or entry.qos != _QOS2):
@@ -440,7 +470,7 @@ class Bridge:
     def _pump_again(self, connection: BridgeConnection) -> None:
         """Send what an earlier connection left, as far as the remote takes it, before anything new."""
         while self._resend and connection.out_bytes < self._sizer.slice_bytes:
-            if self._outstanding >= connection.limits.receive_maximum:
+            if self._outstanding >= self._window.receive_maximum:
                 return
             entry = self._resend.popleft()
             if not entry.packet_id and entry.topic is None:
@@ -489,6 +519,7 @@ class Bridge:
         self.state.traffic.sent(1, len(entry.payload))
         if entry.qos:
             self._outstanding += 1
+            self._closings.sent()
         else:
             forwarder.done(entry)
 

@@ -40,6 +40,9 @@ RECORD_WITHIN_S = 0.25
 #: What is read of the log at once.
 READ_MESSAGES = 128
 READ_BYTES = 256 * 1024
+READS_PER_TURN = 4
+#: After so many messages that are not for the remote the position is written, so that a restart need not pass them again.
+UNMATCHED_MAX = 10_000
 #: After the store failed, seconds.
 STORE_PAUSE_S = 1.0
 #: Refusals that pass: quota, rate, a busy or restarting server.
@@ -216,9 +219,12 @@ class Forwarder:
         return entry
 
     def _fill(self) -> bool:
+        """Read on; return whether there is something. A long way without a match is walked in several turns."""
         stream = self._stream
         assert stream is not None
-        while not self._buffer and self._next <= stream.log.committed_seq:
+        for _ in range(READS_PER_TURN):
+            if self._buffer or self._next > stream.log.committed_seq:
+                break
             try:
                 read = stream.log.read(
                     self._next,
@@ -233,6 +239,10 @@ class Forwarder:
             self._next = read.next_seq
             if not self._buffer:
                 self._progress.passed(self._next - 1)
+        else:
+            self._context.wake()
+        if self._progress.confirmed - self._recorded > UNMATCHED_MAX and not self._recording:
+            self._note()
         return bool(self._buffer)
 
     def _unreadable(self, failure: StoreError) -> None:
@@ -279,7 +289,8 @@ class Forwarder:
     def done(self, entry: Entry) -> None:
         """Note that the remote has a message; with QoS 0, that it was sent."""
         self._progress.done(entry.seq)
-        self._trouble = ("", "")
+        if not self._again:
+            self._trouble = ("", "")
         if entry.qos == _QOS2:
             self._ids_stale = True
         self._note()

@@ -42,7 +42,7 @@ def bridge_status(bridge: Bridge) -> LinkStatus:
         wire_in_bytes=traffic.wire_in_bytes,
         wire_out_bytes=traffic.wire_out_bytes,
         queued_bytes=bridge.queued_bytes,
-        dropped=dict(counters.skipped),
+        dropped={reason: count for reason, count in counters.skipped.items() if reason != "own"},
         refused=counters.refused,
         waiting=state.waiting or None,
         metered=bridge.broker.sync.metered_status(bridge.options.remote),

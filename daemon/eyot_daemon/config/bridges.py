@@ -45,7 +45,7 @@ class BridgeOptions(Struct, frozen=True, kw_only=True):
     #: what becomes of a message that the remote refuses for good
     refused: Literal["retry", "skip"] = "retry"
     retry_s: float = 10.0
-    reconnect_s: float = 5.0
+    reconnect_s: float = 1.0
     dial_timeout_s: float = 10.0
     disabled: bool = False
 

@@ -76,7 +76,7 @@ def _read_bridge(name: str, block: Block) -> BridgeOptions:
         inflight_max=block.integer("max_inflight", default=100, minimum=1, maximum=_UINT16_MAX),
         refused=_REFUSED[block.choice("refused", allowed=tuple(_REFUSED), default="retry")],
         retry_s=block.seconds("retry", default=10.0, minimum=0.1),
-        reconnect_s=block.seconds("reconnect", default=5.0, minimum=0.1),
+        reconnect_s=block.seconds("reconnect", default=1.0, minimum=0.1),
         dial_timeout_s=block.seconds("dial_timeout", default=10.0, minimum=0.1),
         disabled=block.boolean("disabled"),
     )

@@ -52,6 +52,20 @@ CONNACK_S = 20.0
 PINGRESP_S = 20.0
 #: [MQTT-3.1.2-24] the server allows one and a half keep-alives; we send within one, less what the way takes.
 _KEEP_ALIVE_SHARE = 0.9
+#: Reasons of DISCONNECT that have nothing to do with what was sent.
+_NOT_FOR_A_MESSAGE = frozenset(
+    {
+        ReasonCode.SUCCESS,
+        ReasonCode.SERVER_BUSY,
+        ReasonCode.SERVER_SHUTTING_DOWN,
+        ReasonCode.KEEP_ALIVE_TIMEOUT,
+        ReasonCode.SESSION_TAKEN_OVER,
+        ReasonCode.USE_ANOTHER_SERVER,
+        ReasonCode.SERVER_MOVED,
+        ReasonCode.CONNECTION_RATE_EXCEEDED,
+        ReasonCode.MAXIMUM_CONNECT_TIME,
+    }
+)
 
 
 class ConnectionOptions(Struct, frozen=True, kw_only=True):
@@ -138,9 +152,9 @@ class BridgeConnection:
         sent_topic = topic
         if level == V5:
             sent_topic, alias = self._aliases.assign(topic)
-            if alias:
+            if alias or properties is not None:
                 properties = properties or Properties()
-                properties.topic_alias = alias
+                properties.topic_alias = alias or None  # an earlier connection may have had one
         try:
             packet = encoder.publish(
                 level,
@@ -196,16 +210,18 @@ class BridgeConnection:
             self._end(events, f"the remote does not keep to MQTT: {error}")
         return events
 
-    def lost(self, why: str) -> list[Event]:
+    def lost(self, why: str, *, by_remote: bool = False) -> list[Event]:
         """Note that the transport ended."""
         events: list[Event] = []
-        self._end(events, why)
+        self._end(events, why, by_remote=by_remote)
         return events
 
-    def _end(self, events: list[Event], text: str, reason: ReasonCode | None = None) -> None:
+    def _end(
+        self, events: list[Event], text: str, reason: ReasonCode | None = None, *, by_remote: bool = False
+    ) -> None:
         if not self.ended:
             self.ended = True
-            events.append(Ended(text, reason))
+            events.append(Ended(text, reason, by_remote))
 
     def _packet(self, packet: ServerPacket, events: list[Event]) -> None:
         if isinstance(packet, Connack):
@@ -225,7 +241,8 @@ class BridgeConnection:
             self._suback(packet, events)
         elif isinstance(packet, Disconnect):
             reason = reason_of(packet.reason_code)
-            self._end(events, f"the remote ended the connection: {_spoken(reason, packet.properties)}", reason)
+            text = f"the remote ended the connection: {_spoken(reason, packet.properties)}"
+            self._end(events, text, reason, by_remote=reason not in _NOT_FOR_A_MESSAGE)
 
     def _connack(self, packet: Connack, events: list[Event]) -> None:
         if self.established:

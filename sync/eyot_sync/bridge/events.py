@@ -57,10 +57,11 @@ class FilterRefused(Struct, frozen=True):
 
 
 class Ended(Struct, frozen=True):
-    """The connection is over; `text` says why. `reason`: of the remote, if it named one."""
+    """The connection is over; `text` says why. `reason`: of the remote, if it named one. `by_remote`: it closed, unasked."""
 
     text: str
     reason: ReasonCode | None = None
+    by_remote: bool = False
 
 
 Event = Established | Settled | Arrived | Released | FilterRefused | Ended

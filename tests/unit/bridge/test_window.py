@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eyot_sync.bridge.closings import Closings
 from eyot_sync.bridge.topic_rules import InRules, OutRules, TopicRule, matches_filter
 from eyot_sync.bridge.turns import Turns
 from eyot_sync.bridge.window import Entry, Phase, Progress, Window
@@ -145,3 +146,20 @@ def test_filters() -> None:
         ("$SYS/#", "$SYS/a", True),
     ):
         assert matches_filter(topic_filter, topic) == wanted, (topic_filter, topic)
+
+
+def test_the_message_on_which_a_remote_closes_is_found() -> None:
+    closings = Closings()
+    for turn in range(1, 6):
+        closings.began()
+        assert closings.one_at_a_time == (turn > 2)
+        closings.sent()
+        assert closings.closed(1 if turn > 2 else 7) == (turn == 5)
+    assert closings.one_at_a_time
+    closings.began()
+    closings.sent()
+    closings.progressed()
+    assert not closings.closed(1)
+    assert not closings.one_at_a_time
+    closings.began()
+    assert not closings.closed(0), "nothing was sent"

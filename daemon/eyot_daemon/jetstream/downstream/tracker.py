@@ -282,12 +282,8 @@ class DownstreamTracker:
     # -- bridges -----------------------------------------------------------------------------------------------------
 
     def bridge_reads(self, name: str, filters: tuple[bytes, ...], bridge: BridgeReader, begins_after: int) -> int:
-        """Serve a bridge, which reads this stream's log itself; return the sequence after which it begins.
-
-        `begins_after`: where a bridge begins that was never here.
-        """
-        stream = self._stream
-        txn = stream.store.begin()
+        """Serve a bridge, which reads this stream's log itself; return after which sequence: `begins_after` if it is new."""
+        stream, txn = self._stream, self._stream.store.begin()
         found = Downstream(name, "", BRIDGE, filters)
         key = found.key
         known = self._downstreams.get(key)
@@ -317,10 +313,7 @@ class DownstreamTracker:
         stage: Callable[[Txn], None],
         done: CommitCallback,
     ) -> None:
-        """Note that a bridge's remote has everything up to `seq`, but for what it does not accept.
-
-        `skipped`: reason and sequence of each such message. `stage` adds the bridge's own changes to the transaction.
-        """
+        """Note that a bridge's remote has everything up to `seq`, but for `skipped`, each with the reason; `stage` adds to the transaction."""
         stream = self._stream
         key = Downstream(name, "", BRIDGE, ()).key
         known = self._downstreams.get(key) or Downstream(name, "", BRIDGE, ())
