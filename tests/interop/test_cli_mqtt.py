@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import json
-import os
 import subprocess
 import sys
 import time
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from eyot_cli.main import main
 from eyot_wire.mqtt.packets import Will
 from eyot_wire.mqtt.properties import Properties
 from support.certificates import Authority
@@ -35,27 +36,39 @@ CONFIG = """
 
 
 class Tool:
-    """`eyot` as user `app` of a daemon."""
+    """`eyot` as user `app` of a daemon, in this process."""
 
-    def __init__(self, daemon: Eyotd, scheme: str = "mqtt") -> None:
+    def __init__(
+        self,
+        daemon: Eyotd,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        scheme: str = "mqtt",
+    ) -> None:
         self.daemon = daemon
-        self._env = os.environ | {"EYOT_MQTT_URL": f"{scheme}://127.0.0.1:{daemon.leaf_port}"}
-        self._start = [sys.executable, "-m", "eyot_cli.main", "-s", daemon.client_url()]
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+        self.url = f"{scheme}://127.0.0.1:{daemon.leaf_port}"
+        monkeypatch.setenv("EYOT_MQTT_URL", self.url)
+
+    def arguments(self, *arguments: str, user: str = "app", password: str = "secret") -> list[str]:
+        return ["-s", self.daemon.client_url(), "--user", user, "--password", password, "mqtt", *arguments]
 
     def __call__(
         self, *arguments: str, user: str = "app", password: str = "secret", typed: str = ""
     ) -> tuple[int, str, str]:
-        command = [*self._start, "--user", user, "--password", password, "mqtt", *arguments]
-        done = subprocess.run(
-            command, input=typed, capture_output=True, text=True, timeout=60, check=False, env=self._env
-        )
-        return done.returncode, done.stdout, done.stderr
+        self._monkeypatch.setattr("sys.argv", ["eyot", *self.arguments(*arguments, user=user, password=password)])
+        self._monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(typed.encode())))
+        self._capsys.readouterr()
+        status = main()
+        out, err = self._capsys.readouterr()
+        return status, out, err
 
 
 @pytest.fixture
-def eyot(tmp_path: Path) -> Iterator[Tool]:
+def eyot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Tool]:
     with Eyotd(CONFIG.format(tls=""), tmp_path) as daemon:
-        yield Tool(daemon)
+        yield Tool(daemon, monkeypatch, capsys)
 
 
 def sensor(eyot: Tool, client_id: str, **more: object) -> RawMqtt:
@@ -67,7 +80,9 @@ def sensor(eyot: Tool, client_id: str, **more: object) -> RawMqtt:
 def test_publish_and_subscribe(eyot: Tool) -> None:
     assert eyot("sub", "-t", "sensors/#", "-q", "2", "-c", "-i", "panel", "-E") == (0, "", "")
     assert eyot("pub", "-t", "sensors/a", "-m", "21.5", "-q", "2", "-H", "unit:C") == (0, "", "")
-    assert eyot("pub", "-t", "sensors/b", "-l", "-q", "1", typed="one\r\ntwo\nthree") == (0, "", "")
+    command = [sys.executable, "-m", "eyot_cli.main", *eyot.arguments("pub", "-t", "sensors/b", "-l", "-q", "1")]
+    done = subprocess.run(command, input=b"one\r\ntwo\nthree", capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert eyot("pub", "-t", "sensors/c", "-q", "1", typed="two\nlines") == (0, "", "")
     status, out, _ = eyot("pub", "-t", "sensors/d", "-n", "-q", "1", "--json")
     assert (status, json.loads(out)) == (0, {"topic": "sensors/d", "qos": 1, "retain": False, "messages": 1})
@@ -214,7 +229,6 @@ def test_what_is_refused(eyot: Tool) -> None:
 
 def test_a_server_that_goes_away(eyot: Tool) -> None:
     command = [sys.executable, "-m", "eyot_cli.main", "--user", "app", "--password", "secret", "mqtt", "sub", "-t", "a"]
-    command += ["--url", f"mqtt://127.0.0.1:{eyot.daemon.leaf_port}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as listening:
         while not eyot.daemon.monitor("/subsz?subs=1&test=a")["total"]:
             time.sleep(0.02)
@@ -225,12 +239,12 @@ def test_a_server_that_goes_away(eyot: Tool) -> None:
     assert err.count(b"\n") == 1
 
 
-def test_over_tls(tmp_path: Path) -> None:
+def test_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     authority = Authority(tmp_path)
     cert, key = authority.issue("127.0.0.1")
     tls = f'tls {{ cert_file: "{cert}", key_file: "{key}" }}'
     with Eyotd(CONFIG.format(tls=tls), tmp_path) as daemon:
-        eyot = Tool(daemon, "mqtts")
+        eyot = Tool(daemon, monkeypatch, capsys, "mqtts")
         ca = ("--cafile", str(authority.ca_file))
         assert eyot("pub", "-t", "a", "-m", "x" * 100_000, "-q", "1", "-r", *ca) == (0, "", "")
         assert eyot("sub", "-t", "a", "-C", "1", "-W", "60", *ca) == (0, "x" * 100_000 + "\n", "")

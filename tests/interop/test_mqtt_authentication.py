@@ -11,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from eyot_wire.mqtt import encoder
 from eyot_wire.mqtt.packet_types import PacketType
 from eyot_wire.mqtt.packets import Connect
@@ -89,33 +87,33 @@ def test_users_with_nkeys(tmp_path: Path) -> None:
         assert [each["mqtt_client"] for each in server.monitor("/connz")["connections"]] == ["c", "o"]
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda client, nonce: client.sign(nonce + "x", USER),
-        lambda client, nonce: client.sign(nonce, USER, nkey=OTHER.public),
-        lambda client, nonce: client.sign(nonce, SYSTEM),
-        lambda client, nonce: client.sign(nonce, USER, sig="?"),
-        lambda client, nonce: client.auth(0x18, b"{"),
-        lambda client, nonce: client.auth(0x18, b'{"nkey": "x"}'),
-        lambda client, nonce: client.auth(0x18, b"\xff" * 1000),
-        lambda client, nonce: client.auth(0x18, None),
-    ],
+SPOILED: tuple[Callable[[Client, str], None], ...] = (
+    lambda client, nonce: client.sign(nonce + "x", USER),
+    lambda client, nonce: client.sign(nonce, USER, nkey=OTHER.public),
+    lambda client, nonce: client.sign(nonce, SYSTEM),
+    lambda client, nonce: client.sign(nonce, USER, sig="?"),
+    lambda client, nonce: client.auth(0x18, b"{"),
+    lambda client, nonce: client.auth(0x18, b'{"nkey": "x"}'),
+    lambda client, nonce: client.auth(0x18, b"\xff" * 1000),
+    lambda client, nonce: client.auth(0x18, None),
 )
-def test_wrong_answers_to_the_challenge(spoil: Callable[[Client, str], None], tmp_path: Path) -> None:
+
+
+def test_wrong_answers_to_the_challenge(tmp_path: Path) -> None:
     with Eyotd(NKEYS, tmp_path) as server:
-        with Client(server.leaf_port) as client:
-            client.begin()
-            spoil(client, client.nonce())
-            assert client.packet().reason == ReasonCode.NOT_AUTHORIZED
-            assert client.closed()
-        with Client(server.leaf_port) as client:
-            assert client.log_in(USER).reason == 0
-            client.auth(0x19)
-            spoil(client, client.nonce())
-            got = client.packet()
-            assert (got.type, got.reason) == (PacketType.DISCONNECT, ReasonCode.NOT_AUTHORIZED)
-            assert client.closed()
+        for spoil in SPOILED:
+            with Client(server.leaf_port) as client:
+                client.begin()
+                spoil(client, client.nonce())
+                assert client.packet().reason == ReasonCode.NOT_AUTHORIZED
+                assert client.closed()
+            with Client(server.leaf_port) as client:
+                assert client.log_in(USER).reason == 0
+                client.auth(0x19)
+                spoil(client, client.nonce())
+                got = client.packet()
+                assert (got.type, got.reason) == (PacketType.DISCONNECT, ReasonCode.NOT_AUTHORIZED)
+                assert client.closed()
 
 
 def test_packets_out_of_turn(tmp_path: Path) -> None:
