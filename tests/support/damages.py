@@ -1,7 +1,8 @@
 """Stores that are damaged at random while nobody has them open, then opened, read, written and opened again, each in a process of its own.
 
 What must hold: no process ends but by itself, nothing is read that was not written, what is gone is named, and streams that are not
-damaged are read and written as ever. `make damage` runs 10,000 cases.
+damaged are read and written as ever. A repair, plain or raw, keeps all that could be read, and leaves a store that is whole.
+`make damage` runs 10,000 cases.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import NamedTuple
 
 from eyot_store import Log, Store, StoreError, StoreOptions
 from eyot_store.check.check import check
+from eyot_store.check.repair import repair
 from eyot_store.records.store_cipher import StoreKeys
 from support.store import commit
 
@@ -158,6 +160,10 @@ DAMAGES = (
     ["bit"] * 6 + ["header bit"] * 3 + ["noise", "sector", "sector", "zeros", "swap", "copy", "stale", "stale", "cut"]
 )
 DAMAGES += ["gone"]
+
+
+#: Of each case: a raw repair, a plain one, none.
+REPAIRS = (True, False, None, None, None, None)
 
 
 # -- what must hold ----------------------------------------------------------------------------------------------------
@@ -296,6 +302,55 @@ def serve(store: Store, log: Log, messages: dict[int, tuple[bytes, bytes]], last
             del messages[each]
 
 
+# -- repairs -----------------------------------------------------------------------------------------------------------
+
+
+def check_repair(base: Base, path: Path, readable: Path, seen: Seen, *, raw: bool) -> None:
+    """Repair the store in `path`; `readable` is a copy of it that shows what could be read before."""
+    options = StoreOptions(**{f: getattr(base.options, f) for f in base.options.__struct_fields__} | {"inline": True})
+    before = _readable(base, readable, options, seen)
+    try:
+        repair(path, base.options.keys, raw=raw)
+    except StoreError as error:
+        if before is not None and not error.message.startswith("cannot be repaired"):
+            seen.wrong.append(f"repair: {error}")
+        return
+    # A message that cannot be read keeps its place until somebody deletes it.
+    problems = [each for each in check(path, base.options.keys).problems if "checksum does not match" not in each]
+    if problems:
+        seen.wrong.append(f"repair leaves: {problems[:2]}")
+    after = _readable(base, path, options, seen)
+    for name, seqs in (before or {}).items():
+        lost = seqs - (after or {}).get(name, set())
+        if lost:
+            seen.wrong.append(f"repair{' (raw)' if raw else ''} lost {len(lost)} of {name}: {sorted(lost)[:3]}")
+
+
+def _readable(base: Base, path: Path, options: StoreOptions, seen: Seen) -> dict[str, set[int]] | None:
+    """Open a store; the sequences that can be read and hold what was written, by stream. None: it does not open."""
+    try:
+        store = Store.open(path, notify=lambda fn: fn(), options=options)
+    except StoreError:
+        return None
+    found: dict[str, set[int]] = {}
+    for log in store.streams():
+        truth = base.truth.get(log.name, {})
+        found[log.name] = set()
+        for seq in truth:
+            try:
+                message = log.get(seq)
+            except StoreError:
+                continue
+            if message is None:
+                continue
+            if (message.subject, message.payload) == truth[seq]:
+                found[log.name].add(seq)
+            else:
+                seen.wrong.append(f"{log.name} {seq} after a repair")
+    store.close()
+    return found
+
+
 # -- one case in a process of its own ----------------------------------------------------------------------------------
 
 
@@ -361,7 +416,17 @@ def play(cases: int, seed: int, only: int = -1, seconds: float = 1e9) -> tuple[C
             )
             if case and not case % 1000:
                 print(f"... {case} of {cases} cases, {len(failures)} failures", flush=True)
-            seen, ended = in_child(lambda seen, base=base, path=path: check_states(base, path, seen))
+            repairs = rng.choice(REPAIRS)
+
+            def look(seen: Seen, base: Base = base, path: Path = path, raw: bool | None = repairs) -> None:
+                if raw is not None:
+                    _repaired(base, path, folder, seen, raw=raw)
+                check_states(base, path, seen)
+
+            seen, ended = in_child(look)
+            for copy in ("repaired", "readable"):
+                shutil.rmtree(folder / copy, ignore_errors=True)
+            figures["repairs"] += repairs is not None
             figures["cases"] += 1
             figures["refused"] += bool(seen.refused)
             figures["fenced"] += bool(seen.fenced)
@@ -384,6 +449,14 @@ def play(cases: int, seed: int, only: int = -1, seconds: float = 1e9) -> tuple[C
                 figures[f"refused: {seen.refused[:60]}"] += 1
             shutil.rmtree(path)
     return figures, failures
+
+
+def _repaired(base: Base, path: Path, folder: Path, seen: Seen, *, raw: bool) -> None:
+    """Repair one copy of a damaged store, and read another."""
+    copies = [folder / "repaired", folder / "readable"]
+    for copy in copies:
+        shutil.copytree(path, copy)
+    check_repair(base, *copies, seen, raw=raw)
 
 
 def main() -> int:

@@ -23,7 +23,7 @@ from eyot_store.journal.marker import DOUBTED, Marker
 from eyot_store.native import key_at, nodes_of
 from eyot_store.options import StoreOptions
 from eyot_store.page_check import BIG, HEADER_SIZE, WORD, Buffer
-from eyot_store.pages.mend import SALVAGED, counters_in, examine, replace_records
+from eyot_store.pages.mend import SALVAGED, counters_in, counters_of, examine, replace_records
 from eyot_store.pages.pages import SEQUENCE_KEY, PageError, Pages, Tree
 from eyot_store.pages.survey import survey
 from eyot_store.records.record import Counters, is_whole, pack_u64, salt_of, seal, seq_of
@@ -120,6 +120,8 @@ class _Salvage:
         self._free = free
         self._whole_file = raw
         self._unled: list[int] = []  # sequences in pages that nothing leads to
+        #: Pages that were searched for one damage, and how deep: what looks like a way to them is found in many places.
+        self._searched: dict[int, int] = {}
         self._pages = pages
         self._tree = tree
         self._salt = salt_of(stream_id)
@@ -138,10 +140,12 @@ class _Salvage:
                 except PageError as error:
                     self._damages.append(error)
         for damage in self._damages:
+            self._searched = {}
             self._raw(damage.pgno, [(damage.low, damage.high or _ABOVE_ALL)], 3)
         if self._whole_file and self._damages:
             before = set(self._found)
             lowest = pack_u64(floor)
+            self._searched = {}
             self._all_pages([(max(damage.low, lowest), damage.high or _ABOVE_ALL) for damage in self._damages])
             self._unled = sorted(seq_of(key) for key in self._found.keys() - before)
         return dict(sorted(self._found.items()))
@@ -183,6 +187,9 @@ class _Salvage:
 
     def _raw(self, pgno: int, spans: Spans, depth: int) -> None:
         """Whole records in a damaged page, and in the pages that it seems to lead to."""
+        if self._searched.get(pgno, -1) >= depth:
+            return
+        self._searched[pgno] = depth
         try:
             page = self._pages.read(pgno)
         except PageError:
@@ -315,9 +322,11 @@ def _write_counters(path: Path, states: dict[int, LogState]) -> None:
     environment = lmdb.open(str(path), max_dbs=len(states) + 8, map_size=(path / "data.mdb").stat().st_size, mode=0o600)
     try:
         for stream_id, state in states.items():
-            counters = Counters(state.messages, state.bytes, state.last_seq, state.last_ts_ns)
             key = counters_key(stream_id)
             with environment.begin(write=True) as txn:
+                # A purge in a frame that was set aside may have moved the floor; what is below is not removed yet.
+                floor = counters_of(key, txn.get(key) or b"").floor
+                counters = Counters(state.messages, state.bytes, state.last_seq, state.last_ts_ns, floor)
                 txn.put(key, seal(key, msgspec.msgpack.encode(counters)))
     except lmdb.Error as error:
         raise as_store_error(error) from error

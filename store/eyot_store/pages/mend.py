@@ -17,6 +17,7 @@ import mmap
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -122,11 +123,16 @@ def counters_in(found: Survey) -> dict[int, Counters]:
     out = {}
     for key, value in found.values.items():
         if key.startswith(b"stream:") and key.endswith(b":counters"):
-            try:
+            with suppress(StoreError, msgspec.MsgspecError, ValueError):
                 out[int(key[7:15], 16)] = _decode_counters(unseal(key, value, "counters"))
-            except (StoreError, msgspec.MsgspecError, ValueError):
-                continue
     return out
+
+
+def counters_of(key: bytes, value: bytes) -> Counters:
+    """Return the counters under `key`; empty ones if they cannot be read."""
+    with suppress(StoreError, msgspec.MsgspecError):
+        return _decode_counters(unseal(key, value, "counters"))
+    return Counters()
 
 
 def last_seqs_anywhere(data: Path) -> dict[int, int]:

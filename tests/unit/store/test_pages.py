@@ -497,6 +497,17 @@ def test_damages_at_random(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert figures["cases"] == 24
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "case"), [(3, 49), (4, 29)], ids=["purge set aside", "many ways to a page"])
+def test_damages_that_repairs_did_not_mend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, case: int
+) -> None:
+    monkeypatch.setenv("DAMAGE_DIR", str(tmp_path))
+    figures, failures = play(1, seed, case)
+    assert failures == []
+    assert figures["repairs"] == 1
+
+
 def test_stores_to_be_damaged_are_whole(tmp_path: Path) -> None:
     for base in bases(tmp_path, 3):
         store = open_inline(base.path, base.options)
