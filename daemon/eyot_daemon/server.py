@@ -26,6 +26,7 @@ from eyot_daemon.leaf.service import LeafService
 from eyot_daemon.leaf.sync_service import SyncService
 from eyot_daemon.monitor.device_status import StatusService
 from eyot_daemon.monitor.service import MonitoringService
+from eyot_daemon.monitor.status_line import status_line
 from eyot_daemon.monitor.system_services import SystemServices
 from eyot_daemon.mqtt.service import MqttService, Speaker
 from eyot_daemon.net import early_listen
@@ -38,9 +39,11 @@ from eyot_daemon.process.logs import Logs
 from eyot_daemon.process.notify import Notifier
 from eyot_daemon.process.ports_file import Ports
 from eyot_daemon.process.service import Runtime, Service, reload_all
+from eyot_daemon.process.service_status import ServiceStatus
 from eyot_daemon.process.signals import watch_signals
 from eyot_daemon.process.start_error import StartError
 from eyot_daemon.process.state_files import StateFiles
+from eyot_daemon.process.timeout_extension import TimeoutExtension
 from eyot_daemon.process.watchdog import Watchdog
 from eyot_daemon.reload.accounts import AccountService
 from eyot_daemon.reload.changes import ReloadError, applied_lines, changed_fields
@@ -161,8 +164,9 @@ class Server:
             prepared = [(service, service.configure(self.options)) for service in self.services]
         except TlsError as error:
             raise StartError(str(error)) from error
-        for service, each in prepared:
-            service.start(each, runtime)
+        with TimeoutExtension(self._notifier, "Starting: the store is recovered"):
+            for service, each in prepared:
+                service.start(each, runtime)
         early_listen.release()
         runtime.open()
         self._look_at_certificates()
@@ -172,6 +176,7 @@ class Server:
         settle()
         watchdog = Watchdog(self._notifier, lambda: self._jetstream.store)
         runtime.nursery.start_soon(watchdog.run)
+        runtime.nursery.start_soon(ServiceStatus(self._notifier, watchdog, lambda: status_line(self.broker)).run)
 
     # -- stop ------------------------------------------------------------------------------------------------------
 
@@ -182,15 +187,17 @@ class Server:
         self._notifier.stopping()
         assert self._runtime is not None
         self._runtime.close_listeners()
-        for service in reversed(self._serving):
-            service.stop()
+        with TimeoutExtension(self._notifier, "Stopping: what is under way is committed"):
+            for service in reversed(self._serving):
+                service.stop()
         with trio.move_on_after(CLOSING_S):
             while connections.child_tasks:
                 await trio.sleep(_POLL_S)
 
     def _release(self) -> None:
         """Close the store and remove the daemon's files, after any failure."""
-        self._jetstream.close()
+        with TimeoutExtension(self._notifier, "Stopping: what is under way is committed"):
+            self._jetstream.close()
         for service in reversed(self._frame):
             service.stop()
 

@@ -193,6 +193,22 @@ def test_its_unit_starts_what_it_ships(unpacked: Path) -> None:
     assert "Documentation=man:eyotd(8) " in unit
 
 
+def test_its_unit_is_closed_to_all_but_what_a_broker_needs(unpacked: Path, tmp_path: Path) -> None:
+    """By systemd's own measure, from 0 (nothing is open) to 10."""
+    unit = tmp_path / "eyotd.service"
+    unit.write_text(unit_of(unpacked))
+    checked = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=12", unit],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "Overall exposure level for eyotd.service" in checked.stdout + checked.stderr
+    for line in ("MemoryHigh=60%", "MemoryMax=75%"):
+        assert f"\n{line}\n" in unit.read_text()
+
+
 def test_pauses_between_starts_grow(unpacked: Path, tmp_path: Path) -> None:
     """By systemd where it can (254 and later), else by a script before each start; a start that succeeds begins anew."""
     unit = unit_of(unpacked)

@@ -20,7 +20,7 @@ OF_TESTS = {
     "npm",
     "libnats-dev",
     "util-linux",
-    "systemd-standalone-sysusers",
+    "systemd",
     "lintian",
     "mosquitto",
     "mosquitto-clients",

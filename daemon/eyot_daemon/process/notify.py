@@ -16,6 +16,8 @@ class Notifier:
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._address = env.get("NOTIFY_SOCKET", "")
+        #: the last text of `status`
+        self.shown = ""
         #: interval of systemd's watchdog, seconds; 0: no watchdog
         self.watchdog_s = _watchdog_s(env)
 
@@ -29,9 +31,20 @@ class Notifier:
         """Announce a reload; `ready()` must follow. Contains the monotonic time, as `Type=notify-reload` requires."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether a service manager asked to be notified."""
+        return bool(self._address)
+
     def status(self, text: str) -> None:
         """One line for `systemctl status`."""
+        self.shown = text
         self._send(f"STATUS={text}")
+
+    def extend_timeout(self, seconds: float, text: str) -> None:
+        """Ask for `seconds` from now for a start or stop that goes on; it may ask again before they end."""
+        self.shown = text
+        self._send(f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}\nSTATUS={text}")
 
     def watchdog(self) -> None:
         """All is well; systemd restarts a service that does not say so for `watchdog_s`."""

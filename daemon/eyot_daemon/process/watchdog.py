@@ -43,6 +43,11 @@ class Watchdog:
         self._was_well = True
 
     @property
+    def is_well(self) -> bool:
+        """What the last check found; true before the first one."""
+        return self._was_well
+
+    @property
     def waits_for_disk(self) -> bool:
         """The disk has been asked and has not answered yet."""
         return self._asked_at is not None

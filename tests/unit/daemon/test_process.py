@@ -260,9 +260,11 @@ def test_systemd_is_told(start: StartDaemon, tmp_path: Path) -> None:
         sock.bind(name)
         sock.settimeout(TIMEOUT_S)
         daemon = start(env={"NOTIFY_SOCKET": name, "WATCHDOG_USEC": "200000"})
-        assert sock.recv(100) == b"READY=1"
-        assert sock.recv(100) == b"WATCHDOG=1"
-        assert sock.recv(100) == b"WATCHDOG=1"
+        while (state := sock.recv(200)) != b"READY=1":
+            assert state.startswith(b"EXTEND_TIMEOUT_USEC="), state  # a machine that is very busy
+        told = [sock.recv(200) for _ in range(4)]
+        assert told.count(b"STATUS=Serving") == 1  # without links and streams there is no more to say
+        assert told.count(b"WATCHDOG=1") == 3
         daemon.process.send_signal(signal.SIGHUP)
         states = [sock.recv(100)]
         while not states[-1].startswith(b"READY"):

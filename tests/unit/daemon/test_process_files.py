@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,8 +23,10 @@ from eyot_daemon.process.notify import Notifier
 from eyot_daemon.process.ports_file import Ports, PortsFile, urls
 from eyot_daemon.process.reload_answer import SignalError
 from eyot_daemon.process.service import Runtime
+from eyot_daemon.process.service_status import ServiceStatus
 from eyot_daemon.process.signals import send_signal
 from eyot_daemon.process.state_files import StateFiles
+from eyot_daemon.process.timeout_extension import Progress, TimeoutExtension
 from eyot_daemon.process.watchdog import Watchdog
 
 
@@ -138,6 +142,82 @@ async def test_the_watchdog_waits_for_a_disk_that_does_not_answer(
         await passes(4, mock_clock, watchdog, store)
         assert received(sock) == ["STATUS=Serving", "WATCHDOG=1"]
         nursery.cancel_scope.cancel()
+
+
+async def test_the_status_line_is_sent_when_it_changes(
+    watched: tuple[Notifier, socket.socket], mock_clock: trio.testing.MockClock
+) -> None:
+    notifier, sock = watched
+    store, lines = Store(), ["Serving; links: 1 of 1 up"]
+    watchdog = Watchdog(notifier, lambda: store)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ServiceStatus(notifier, watchdog, lambda: lines[-1]).run)
+        await passes(20, mock_clock, watchdog, store)
+        assert received(sock) == ["STATUS=Serving; links: 1 of 1 up"]
+        lines.append("Serving; links: 0 of 1 up")
+        await passes(20, mock_clock, watchdog, store)
+        assert received(sock) == ["STATUS=Serving; links: 0 of 1 up"]
+        nursery.start_soon(watchdog.run)
+        store.stalled_s = float("inf")
+        lines.append("Serving; links: 1 of 1 up")
+        await passes(20, mock_clock, watchdog, store)
+        assert "STATUS=Not well: the committing thread has ended" in (told := received(sock))
+        assert told[-1] == "STATUS=Not well: the committing thread has ended", "the watchdog's line stays"
+        store.stalled_s = 0.0
+        await passes(20, mock_clock, watchdog, store)
+        assert "STATUS=Serving; links: 1 of 1 up" in received(sock)
+        nursery.cancel_scope.cancel()
+    await ServiceStatus(Notifier({}), watchdog, lambda: "nobody listens").run()
+
+
+async def test_a_disk_without_figures_ends_no_status(
+    watched: tuple[Notifier, socket.socket], mock_clock: trio.testing.MockClock
+) -> None:
+    notifier, sock = watched
+    watchdog = Watchdog(notifier, lambda: None)
+
+    def fail() -> str:
+        raise OSError(5, "Input/output error")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ServiceStatus(notifier, watchdog, fail).run)
+        await passes(11, mock_clock, watchdog, Store())
+        nursery.cancel_scope.cancel()
+    assert received(sock) == ["STATUS=Serving; the disk cannot be asked: Input/output error"]
+
+
+def test_a_start_that_gets_on_is_given_time(watched: tuple[Notifier, socket.socket]) -> None:
+    notifier, sock = watched
+    sock.settimeout(60)
+    with TimeoutExtension(notifier, "Starting", every_s=0.01, progress=lambda: True):
+        state = sock.recv(1024).decode()
+    assert re.fullmatch(r"EXTEND_TIMEOUT_USEC=60000000\nSTATUS=Starting \(\d+ s\)", state)
+
+
+def test_a_start_that_hangs_is_given_none(watched: tuple[Notifier, socket.socket]) -> None:
+    notifier, sock = watched
+    looked = threading.Semaphore(0)
+
+    def none() -> bool:
+        looked.release()
+        return False
+
+    with TimeoutExtension(notifier, "Starting", every_s=0.01, progress=none):
+        for _ in range(3):
+            assert looked.acquire(timeout=60)
+    assert received(sock) == []
+
+
+def test_computing_reading_and_writing_are_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = ["read_bytes: 4096\n"]
+    monkeypatch.setattr("eyot_daemon.process.timeout_extension._disk_bytes", lambda: counted[-1])
+    progress = Progress()
+    end = time.process_time() + 0.1
+    while time.process_time() < end:
+        pass
+    assert progress()
+    counted.append("read_bytes: 8192\n")
+    assert progress()
 
 
 def test_ports_file(tmp_path: Path) -> None:
