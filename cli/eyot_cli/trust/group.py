@@ -13,7 +13,7 @@ from eyot_cli.trust.generate import generate_config, generate_creds, generate_nk
 from eyot_cli.trust.keys import export_group, import_group, list_group
 from eyot_cli.trust.remote import pull, push
 from eyot_cli.trust.revocations import revocations
-from eyot_cli.trust.setup import init, rename
+from eyot_cli.trust.setup import init, keystore, rename
 
 
 @click.group("trust", cls=TrustGroup)
@@ -79,7 +79,7 @@ for _group, _commands in (
         trust,
         (
             *(init, add_group, edit_group, delete_group, rename, describe, list_group, generate_group, revocations),
-            *(push, pull, validate, expirations, export_group, import_group, env, select),
+            *(push, pull, validate, expirations, export_group, import_group, keystore, env, select),
         ),
     ),
 ):

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from eyot_cli.failure import Failure
-from eyot_cli.trust.files import check_name, make_folder, remove, write_private
+from eyot_cli.trust import key_cipher
+from eyot_cli.trust.files import check_name, make_folder, read_text, remove, write_private
+from eyot_cli.trust.key_cipher import KeyCipher
 from eyot_wire.trust import nkey
 from eyot_wire.trust.creds import format_creds
 
@@ -42,6 +44,45 @@ class Keystore:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._cipher: KeyCipher | None = None
+
+    @property
+    def is_encrypted(self) -> bool:
+        return (self.root / key_cipher.FILE).exists()
+
+    def cipher(self) -> KeyCipher:
+        """Return the cipher of an encrypted keystore; the passphrase is asked for once. Raises Failure."""
+        if self._cipher is None:
+            self._cipher = key_cipher.open_cipher(self.root, key_cipher.ask_passphrase)
+        return self._cipher
+
+    def encrypt(self) -> int:
+        """Seal every seed that is not sealed yet; return how many. Raises Failure."""
+        if not self.is_encrypted:
+            make_folder(self.root)
+            self._cipher = key_cipher.make_cipher(self.root, key_cipher.ask_passphrase(confirm=True))
+        return self._rewrite(sealed=True)
+
+    def decrypt(self) -> int:
+        """Write every sealed seed in plain text again; return how many. Raises Failure."""
+        if not self.is_encrypted:
+            raise Failure(f"the keystore {self.root} is not encrypted")
+        count = self._rewrite(sealed=False)
+        remove(self.root / key_cipher.FILE)
+        self._cipher = None
+        return count
+
+    def _rewrite(self, *, sealed: bool) -> int:
+        cipher, count = self.cipher(), 0
+        for public in self.all():
+            path = self.path(public)
+            if key_cipher.is_sealed(read_text(path)) == sealed:
+                continue
+            pair = self.find(public)
+            assert pair is not None
+            write_private(path, (cipher.seal(pair.seed, public) if sealed else pair.seed).encode())
+            count += 1
+        return count
 
     def path(self, public: str) -> Path:
         """Return the file of a key, whether or not it exists."""
@@ -55,12 +96,13 @@ class Keystore:
         """Return a stored key pair, None without one. Raises Failure for a file that does not hold it."""
         path = self.path(public)
         try:
-            pair = KeyPair(path.read_text(errors="replace"))
+            text = path.read_text(errors="replace")
+            pair = KeyPair(self.cipher().open(text, public) if key_cipher.is_sealed(text) else text)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise Failure(f"{path}: {error.strerror}: run the command as the user who owns the keystore") from error
-        except nkey.NkeyError as error:
+        except ValueError as error:
             raise Failure(f"{path}: {error}: restore the file from a backup") from error
         if pair.public != public:
             raise Failure(f"{path} holds the seed of {pair.public}: move it to {self.path(pair.public)}")
@@ -79,7 +121,8 @@ class Keystore:
         if not ignored.exists() and "NSC_NO_GIT_IGNORE" not in os.environ:
             write_private(ignored, _IGNORED)
         make_folder(self.root / "creds")
-        write_private(path, pair.seed.encode())
+        content = self.cipher().seal(pair.seed, pair.public) if self.is_encrypted else pair.seed
+        write_private(path, content.encode())
         return path
 
     def generate(self, role: str) -> KeyPair:

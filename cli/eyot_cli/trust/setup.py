@@ -1,4 +1,4 @@
-"""`eyot trust init` and `rename`."""
+"""`eyot trust init`, `rename` and `keystore`."""
 
 from __future__ import annotations
 
@@ -70,3 +70,29 @@ def rename_account(session: Session, old: str, new: str) -> None:
     session.report.ok(
         f"renamed account {printable(old)} to {printable(called)}: push it, so that servers show the new name"
     )
+
+
+@click.group("keystore", cls=TrustGroup)
+def keystore() -> None:
+    """Encrypt the seeds of the keystore, or take that back."""
+
+
+@keystore.command("encrypt")
+@in_changing_session
+def encrypt_keystore(session: Session) -> None:
+    """Encrypt the seeds by a passphrase, also those made later; nsc cannot read them until they are decrypted.
+
+    The passphrase comes from the file that EYOT_TRUST_PASSPHRASE_FILE names, or from the terminal.
+    """
+    count = session.keystore.encrypt()
+    session.report.result["encrypted"] = count
+    session.report.ok(f"encrypted {count} seeds in {session.keystore.root}; credentials files stay readable")
+
+
+@keystore.command("decrypt")
+@in_changing_session
+def decrypt_keystore(session: Session) -> None:
+    """Write the seeds in plain text again, for nsc."""
+    count = session.keystore.decrypt()
+    session.report.result["decrypted"] = count
+    session.report.ok(f"decrypted {count} seeds in {session.keystore.root}")
