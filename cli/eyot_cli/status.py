@@ -53,7 +53,7 @@ def _links(links: list[LinkStatus]) -> None:
             (_peer(link), link.account, link.role, (link.state, colour), span(link.age_s), rtt,
              f"{count(link.in_msgs)} / {count(link.out_msgs)}", error)
         )  # fmt: skip
-    print_table("Leaf links", columns, rows, "none")
+    print_table("Links", columns, rows, "none")
 
 
 def _streams(streams: list[StreamStatus]) -> None:

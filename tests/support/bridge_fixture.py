@@ -29,6 +29,8 @@ bridges {{
     }}
 }} }}
 """
+#: READINGS leaves slowly, so that a kill comes in the middle: two kilobytes of topics and payloads a second.
+SLOW = "sync { streams { READINGS { bandwidth: 2K } } }"
 _T = TypeVar("_T")
 
 

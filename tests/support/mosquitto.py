@@ -14,6 +14,8 @@ from typing import Self
 from support.server_process import executable, free_port
 
 READY_S = 30.0
+#: The payload of publishes that only show whether somebody subscribes.
+PROBE = "probe"
 #: Everything is on disk when mosquitto is asked to end; what a SIGKILL leaves is as old as the last save.
 CONFIG = """listener {port} 127.0.0.1
 persistence true
@@ -106,7 +108,15 @@ class Subscriber:
         self.process = subprocess.Popen(self._command, stdout=self._file, stderr=subprocess.DEVNULL)
 
     def lines(self) -> list[str]:
-        return self.path.read_text().splitlines()
+        """What came, without probes."""
+        return [line for line in self.path.read_text().splitlines() if not line.endswith(PROBE)]
+
+    def wait_subscribed(self, port: int, topic: str, timeout_s: float = 60.0) -> None:
+        """Publish probes until another one arrives: the broker knows the subscription."""
+        begun, deadline = self.path.read_text().count(PROBE), time.monotonic() + timeout_s
+        while self.path.read_text().count(PROBE) <= begun:
+            assert time.monotonic() < deadline, "no subscription"
+            publish(port, topic, PROBE)
 
     def wait(self, count: int, timeout_s: float = 60.0) -> list[str]:
         """Wait for `count` different lines; return all lines."""

@@ -22,11 +22,11 @@ class MeteredStatus(Struct, kw_only=True):
 
 
 class LinkStatus(Struct, kw_only=True):
-    """One leaf link: a remote of this daemon's configuration, or a leaf node that connected to it."""
+    """One link: a remote of this daemon's configuration, a leaf node that connected to it, or a bridge."""
 
     name: str
     account: str
-    #: `spoke`: a remote configured here; `hub`: a leaf node that connected
+    #: `spoke`: a remote configured here; `hub`: a leaf node that connected; `bridge`
     role: str
     #: `up`, `connecting`, `waiting` (for the next attempt) or `disabled`
     state: str
