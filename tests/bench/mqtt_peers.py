@@ -23,7 +23,10 @@ http: "127.0.0.1:%MONITOR_PORT%"
 max_connections: 70000
 jetstream {{ store_dir: "%WORKDIR%/store"{jetstream} }}
 mqtt {{ listen: "0.0.0.0:%LEAF_PORT%" }}
+{more}
 """
+#: Eyot's queues are bounded, mosquitto's are not with `max_queued_messages 0`.
+OUR_BOUNDS = "eyot { mqtt { session_queue_msgs: 1000000, session_queue_bytes: 1G } }"
 #: Nothing is dropped, as with the others. It saves its database every half hour, and when it ends.
 MOSQUITTO_CONFIG = """
 listener %LEAF_PORT%
@@ -42,7 +45,7 @@ class NatsPeer(ServerProcess):
 
     def __init__(self, kind: str, folder: Path, jetstream: str = "") -> None:
         self.kind = kind
-        super().__init__(NATS_CONFIG.format(jetstream=jetstream), folder)
+        super().__init__(NATS_CONFIG.format(jetstream=jetstream, more=OUR_BOUNDS if kind == "eyotd" else ""), folder)
 
     @property
     def mqtt_port(self) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +20,7 @@ from eyot_daemon.client.served import (
     USER_EXPIRED,
 )
 from eyot_daemon.mqtt.authentication import Reauthentication
+from eyot_daemon.mqtt.fifo import Fifo
 from eyot_daemon.mqtt.handshake import Handshake
 from eyot_daemon.mqtt.plain_delivery import publish_plain, send_run
 from eyot_daemon.mqtt.publication import Publication, Result
@@ -126,10 +126,10 @@ class MqttConnection(MqttSender):
         )
         self._handshake = Handshake(self)
         #: packets behind a CONNECT that is not answered yet
-        self._packets: deque[Packet | PlainPublishes] = deque()
-        self._answers: deque[_Answer] = deque()
+        self._packets: Fifo[Packet | PlainPublishes] = Fifo()
+        self._answers: Fifo[_Answer] = Fifo()
         #: MQTT 5: publishes of QoS 2 that have their PUBREC and not their PUBCOMP; they count against the window
-        self._unreleased: set[int] = set()
+        self._unreleased: dict[int, None] = {}
         self._aliases_in = InboundAliases(server.limits.aliases)
         self._waiting_bytes = 0
         self._reauthentication: Reauthentication | None = None
@@ -313,7 +313,7 @@ class MqttConnection(MqttSender):
             return False
         if held.committed:
             if self.is_v5:
-                self._unreleased.add(packet.packet_id)
+                self._unreleased[packet.packet_id] = None
             self.send_packet(encoder.pubrec(self.level, packet.packet_id))
         elif len(held.waiting) < WAITING_MAX:
             answer = _Answer(packet.packet_id, 2)
@@ -334,7 +334,7 @@ class MqttConnection(MqttSender):
             return
         answer.result = result
         answers = self._answers
-        while answers and answers[0].result is not None:
+        while answers and answers.first.result is not None:
             self._answer(answers.popleft())
         if self.gate is not None and not self.gate.shut:
             gate, self.gate = self.gate, None
@@ -353,7 +353,7 @@ class MqttConnection(MqttSender):
         if result.text and reason >= 0x80 and self.tells_problems:
             properties = Properties(reason_string=result.text)
         if answer.qos == 2 and reason < 0x80 and self.is_v5:
-            self._unreleased.add(answer.packet_id)
+            self._unreleased[answer.packet_id] = None
         encode = encoder.puback if answer.qos == 1 else encoder.pubrec
         self.send_packet(encode(self.level, answer.packet_id, reason, properties))
 
@@ -373,14 +373,14 @@ class MqttConnection(MqttSender):
         session = self.session
         held = session.held.get(packet_id)
         if held is None:
-            self._unreleased.discard(packet_id)
+            self._unreleased.pop(packet_id, None)
             self.send_packet(encoder.pubcomp(self.level, packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))
         elif held.committed:
             session.release(packet_id, partial(self._released, packet_id))
 
     def _released(self, packet_id: int, error: str) -> None:
         if not error and not self.closed:
-            self._unreleased.discard(packet_id)
+            self._unreleased.pop(packet_id, None)
             self.send_packet(encoder.pubcomp(self.level, packet_id))
 
     # -- answers of the client -------------------------------------------------------------------------------------------

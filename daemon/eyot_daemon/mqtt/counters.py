@@ -19,14 +19,23 @@ REASONS: Final = {
 class Drops:
     """Messages dropped, by reason; `parent` counts them too (a session's account, an account's server)."""
 
-    __slots__ = ("_parent", "by_reason")
+    __slots__ = ("_counts", "_parent")
 
     def __init__(self, parent: Drops | None = None) -> None:
-        self.by_reason = dict.fromkeys(REASONS, 0)
+        #: none until something is dropped: most sessions never need it
+        self._counts: dict[str, int] | None = None
         self._parent = parent
 
+    @property
+    def by_reason(self) -> dict[str, int]:
+        """The count of each reason."""
+        return dict.fromkeys(REASONS, 0) | (self._counts or {})
+
     def count(self, reason: str, messages: int = 1) -> None:
-        self.by_reason[reason] += messages
+        assert reason in REASONS, reason
+        if self._counts is None:
+            self._counts = {}
+        self._counts[reason] = self._counts.get(reason, 0) + messages
         if self._parent is not None:
             self._parent.count(reason, messages)
 

@@ -55,6 +55,14 @@ class Step(Enum):
 class Handshake:
     """The handshake of one connection. `publishes_will`: what the end of the connection means, until DISCONNECT says otherwise."""
 
+    __slots__ = (
+        "_connect",
+        "_connection",
+        "_has_method",
+        "_step",
+        "publishes_will",
+    )
+
     def __init__(self, connection: MqttSender) -> None:
         self._connection = connection
         self._step = Step.NEW

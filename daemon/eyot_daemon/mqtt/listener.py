@@ -46,15 +46,22 @@ class MqttListener:
         self._nursery = nursery
         self._rate = RateLimit()
 
-    async def serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
-        """Serve one connection until it is closed; the `Serve` of a `TcpListener`."""
+    def serve(self, sock: socket.socket, address: tuple[str, int]) -> Awaitable[None]:
+        """Serve one connection until it is closed; the `Serve` of a `TcpListener`.
+
+        A plain connection has no coroutine of its own here: each costs memory as long as its client is connected.
+        """
         peer = Peer(host=address[0], port=address[1], connection_type=MQTT)
         if self.tls is None:
-            await self._serve_plain(sock, peer)
-            return
+            return self._serve_plain(sock, peer)
+        return self._serve_tls(sock, peer, address, self.tls)
+
+    async def _serve_tls(
+        self, sock: socket.socket, peer: Peer, address: tuple[str, int], context: ssl.SSLContext
+    ) -> None:
         raw = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
         try:
-            stream = await self._handshake(sock, raw, self.tls)
+            stream = await self._handshake(sock, raw, context)
         except (trio.BrokenResourceError, trio.TooSlowError, ssl.SSLError, OSError) as error:
             log.error("%s:%d - TLS handshake error: %s", *address, handshake_words(error))
             await trio.aclose_forcefully(raw)
@@ -64,10 +71,10 @@ class MqttListener:
         else:
             await self.serve_stream(stream, tls_peer(peer, stream))
 
-    async def _serve_plain(self, sock: socket.socket, peer: Peer) -> None:
+    def _serve_plain(self, sock: socket.socket, peer: Peer) -> Awaitable[None]:
         clients = self.clients
         transport = SocketTransport(sock, self._spawn, clients.limits, clients.broker)
-        await transport.run(clients.accept_as(self._make, transport, peer))
+        return transport.run(clients.accept_as(self._make, transport, peer))
 
     async def serve_stream(self, stream: trio.abc.Stream, peer: Peer) -> None:
         """Serve a connection over a stream: TLS that is established, or a WebSocket."""

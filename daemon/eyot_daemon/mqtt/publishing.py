@@ -76,6 +76,8 @@ class Publisher:
     `current` is what it is publishing now: subscribers of MQTT look there for its QoS and its retain flag.
     """
 
+    __slots__ = ("_headers", "access", "account", "client_id", "current", "sessions")
+
     kind = Kind.CLIENT
     echo = True
 
@@ -85,6 +87,18 @@ class Publisher:
         self.access = access
         self.sessions = sessions
         self.current: Publication | None = None
+        #: headers of publishes without properties, by QoS; none before the first
+        self._headers: dict[int, bytes] | None = None
+
+    def plain_header(self, qos: int) -> bytes:
+        """Return the header of a publish without properties."""
+        known = self._headers
+        if known is None:
+            known = self._headers = {}
+        header = known.get(qos)
+        if header is None:
+            header = known[qos] = message.header_of(None, qos, self.client_id, 0)
+        return header
 
     @property
     def publisher(self) -> Publisher:
@@ -123,8 +137,12 @@ def publish(publisher: Publisher, publication: Publication, origin: Origin, done
         publisher.sessions.drops.count("denied")
         done(Result(ReasonCode.NOT_AUTHORIZED, "no permission to publish"))
         return
-    now_ns = account.broker.clock.now_ns()
-    header = message.header_of(publication.properties, publication.qos, publisher.client_id, now_ns)
+    if publication.properties is None:
+        header = publisher.plain_header(publication.qos)
+    else:
+        header = message.header_of(
+            publication.properties, publication.qos, publisher.client_id, account.broker.clock.now_ns()
+        )
     plan = _Plan(publisher, publication, origin, subject, header)
     if not publication.qos:
         plan.deliver()

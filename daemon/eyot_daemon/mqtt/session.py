@@ -13,13 +13,13 @@ from memory (retained ones, and those of sessions that are not persistent).
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from eyot_daemon.mqtt import message
 from eyot_daemon.mqtt.counters import Drops
+from eyot_daemon.mqtt.fifo import Fifo
 from eyot_daemon.mqtt.session_record import SessionRecord, SubOptions
 from eyot_wire.mqtt.reason_codes import ReasonCode
 from eyot_wire.subject import matches
@@ -152,6 +152,28 @@ class SessionLink(Protocol):
 class Session:
     """`drops` counts what is not delivered; `topic_of` converts a subject, "" where it cannot be a topic."""
 
+    __slots__ = (
+        "_limits",
+        "_next_id",
+        "_now_ns",
+        "_received_seqs",
+        "_sent_upto",
+        "_stalled",
+        "_store",
+        "_topic_of",
+        "_waiting",
+        "_waiting_bytes",
+        "_waiting_shared",
+        "drops",
+        "flights",
+        "held",
+        "link",
+        "persistent",
+        "queue",
+        "record",
+        "shared",
+    )
+
     def __init__(
         self,
         record: SessionRecord,
@@ -176,15 +198,15 @@ class Session:
         #: by packet identifier, in the order in which they were sent
         self.flights: dict[int, Flight] = {}
         #: messages from memory that wait for room in the window, bounded by `limits`
-        self._waiting: deque[Outgoing] = deque()
+        self._waiting: Fifo[Outgoing] = Fifo()
         self._waiting_bytes = 0
         self._next_id = QUEUED_IDS
         #: a queued message whose identifier is taken by an older one
-        self._stalled: deque[Queued] = deque()
+        self._stalled: Fifo[Queued] = Fifo()
         #: the shared subscriptions of QoS 1 and 2, by filter
         self.shared: dict[str, QueueMember] = {}
         #: messages of these that wait for room in the window
-        self._waiting_shared: deque[tuple[QueueMember, int, Outgoing]] = deque()
+        self._waiting_shared: Fifo[tuple[QueueMember, int, Outgoing]] = Fifo()
         #: QoS 2 publishes of the client that are not released, by packet identifier
         self.held: dict[int, Held] = {}
         #: queued messages of QoS 2 that the client has, but the queue does not know that yet: packet identifier by sequence
@@ -440,7 +462,7 @@ class Session:
         self._room_made()
 
     def _room_made(self) -> None:
-        while self._stalled and self._stalled[0].sseq % QUEUED_IDS + 1 not in self.flights:
+        while self._stalled and self._stalled.first.sseq % QUEUED_IDS + 1 not in self.flights:
             self._deliver_queued(self._stalled.popleft())
         while self._waiting and self.link is not None and len(self.flights) < self.window:
             outgoing = self._waiting.popleft()

@@ -66,6 +66,12 @@ class Subscribing(Destination, Protocol):
 class Subscriber:
     """The subscriptions of one connection. `options` by the sid of the subscription in the account."""
 
+    __slots__ = (
+        "_connection",
+        "_has_sys_filters",
+        "options",
+    )
+
     def __init__(self, connection: Subscribing) -> None:
         self._connection = connection
         self.options: dict[bytes, SubOptions] = {}

@@ -9,10 +9,14 @@ may contain (space, tab, line ends, form feed, DEL) and levels that would be wil
 """
 
 import re
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 #: The longest subject that a topic may become, bytes: what index keys and every peer's parser bear.
 SUBJECT_BYTES_MAX: Final = 4096
+#: Conversions that are remembered, each way, and the longest that is: together at most 3 MiB.
+_REMEMBERED: Final = 1024
+_REMEMBERED_MAX: Final = 256
 #: The most levels.
 LEVELS_MAX: Final = 255
 _FORBIDDEN: Final = re.compile("[ \t\r\n\f\x7f]")
@@ -21,6 +25,10 @@ _SHARE: Final = "$share/"
 
 def to_subject(topic: str) -> bytes | None:
     """Return the subject of a topic name; None if it has none."""
+    return _known_subject(topic) if len(topic) <= _REMEMBERED_MAX else _subject_of(topic)
+
+
+def _subject_of(topic: str) -> bytes | None:
     if not topic or "#" in topic or "+" in topic:
         return None
     return _convert(topic)
@@ -41,6 +49,10 @@ def to_topic(subject: bytes) -> str | None:
 
     A message on a subject without a topic (`a/b`, one that is not UTF-8) cannot be sent to a client of MQTT.
     """
+    return _known_topic(subject) if len(subject) <= _REMEMBERED_MAX else _topic_of(subject)
+
+
+def _topic_of(subject: bytes) -> str | None:
     try:
         text = subject.decode()
     except UnicodeDecodeError:
@@ -63,6 +75,10 @@ def to_topic(subject: bytes) -> str | None:
     if not topic or "\0" in topic or "#" in topic or "+" in topic:
         return None
     return topic
+
+
+_known_subject = lru_cache(_REMEMBERED)(_subject_of)
+_known_topic = lru_cache(_REMEMBERED)(_topic_of)
 
 
 def is_valid_filter(topic_filter: str) -> bool:

@@ -199,8 +199,8 @@ class MessageStager:
             and self._counters is None
             and not (self.config.sealed or self.config.allow_msg_schedules)
             and not (self.config.discard == "new" and self.config.discard_new_per_subject)
-            and self.config.retention != "interest"
         )
+        self._by_interest = self.config.retention == "interest"
         self._refuses = self.config.discard == "new" and max(self.config.max_msgs, self.config.max_bytes) > 0
         self._limited = max(self.config.max_msgs, self.config.max_bytes, self.config.max_msgs_per_subject) > 0
         self.ack_head = stream.ack_head
@@ -377,7 +377,7 @@ class MessageStager:
         There must be room, and no id stored before. Empty without ids, b"" for a message without one. None: a message
         needs more checks.
         """
-        if not self._plain:
+        if not self._plain or (self._by_interest and not self._all_wanted(messages)):
             return None
         size, msg_ids, expected = scan_batch(messages, self._fast_path_rules)
         if size < 0 or (self._refuses and not self._has_room(len(messages), size)):
@@ -391,6 +391,11 @@ class MessageStager:
         if msg_ids and not self._parts.dedupe.all_new(msg_ids, self._now_ns):
             return None
         return msg_ids
+
+    def _all_wanted(self, messages: list[Published]) -> bool:
+        """Return whether a consumer wants each of these messages: what nobody wants uses up its sequence alone."""
+        wanted = self._parts.retention.has_interest
+        return all(wanted(subject) for subject in {message.subject for message in messages})
 
     def _has_room(self, count: int, size: int) -> bool:
         """Return whether a stream that discards new messages has room for all of these, even if they replace nothing."""
