@@ -205,6 +205,24 @@ def test_who_is_not_interested_fills_no_stream(fixture: ConsumerFixture) -> None
     assert err(fixture.put(b"i.a", b"")) == 10077
 
 
+@pytest.mark.parametrize("subjects", [[b"i.a"] * 5, [b"i.a", b"i.a", b"i.b", b"i.a"], [b"i.b", b"i.b", b"i.a"]])
+def test_a_turn_stores_what_somebody_wants_and_counts_the_rest(fixture: ConsumerFixture, subjects: list[bytes]) -> None:
+    """Messages that are all wanted are staged as one run; the sequences and the answers are the same."""
+    fixture.create("I", subjects=["i.>"], retention="interest")
+    fixture.add("C", "I", ack_policy="explicit", filter_subject="i.a")
+    replies = [fixture.publish(subject, b"%d" % number) for number, subject in enumerate(subjects)]
+    fixture.commit()
+    answers = [json.loads(fixture.answer(reply) or b"") for reply in replies]
+    assert answers == [{"stream": "I", "seq": seq} for seq in range(1, len(subjects) + 1)]
+    wanted = [(seq, b"%d" % (seq - 1)) for seq, subject in enumerate(subjects, 1) if subject == b"i.a"]
+    assert fixture.held("I") == wanted
+    got = fixture.pull("C", "I", batch=5, no_wait=True).messages
+    fixture.ack(*got)
+    fixture.commit()
+    assert [each.payload for each in got] == [payload for _, payload in wanted]
+    assert fixture.held("I") == []
+
+
 @pytest.mark.parametrize(("thresholds", "served"), [({"min_pending": 9, "min_ack_pending": 1}, 1), ({"min_pending": 1, "min_ack_pending": 9}, 1),
                                                     ({"min_pending": 9, "min_ack_pending": 9}, 0)])  # fmt: skip
 def test_one_threshold_of_two_is_enough(fixture: ConsumerFixture, thresholds: dict[str, int], served: int) -> None:
