@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from eyot_hub.columns import StreamLabels
 from eyot_hub.errors import DataLoss, HubError, OptionError
+from eyot_hub.grouping import grouped
 from eyot_hub.jetstream import JetStream, StreamInfo
 from eyot_hub.offsets import LastRow, Position, Positions
 from eyot_hub.options import Bound, SourceOptions
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 
 # A smaller range does not justify a task of its own.
 MESSAGES_PER_PARTITION: Final = 50_000
+MESSAGES_PER_PIECE: Final = 2000  # a range takes as long to begin and to end as to read so many messages
 
 
 class Piece(NamedTuple):
@@ -203,6 +205,19 @@ class Planner:
                 last = span.first_seq + size * (part + 1) // count - 1
                 pieces.append(Piece(StreamRange(span.stream, span.created, first, last), labels))
         return pieces
+
+    def tasks(self, spans: list[tuple[StreamRange, StreamLabels]], cores: int | None = None) -> list[list[Piece]]:
+        """Return the pieces of each task: small ones share a task, so that tasks do not grow with the number of streams.
+
+        `cores`: of all executors; None: this machine's.
+        """
+        pieces = self.pieces(spans)
+        sizes = [piece.span.last_seq - piece.span.first_seq + 1 for piece in pieces]
+        if self.options.max_per_partition:  # bounds a task
+            return [[piece] for piece in pieces]
+        cores = cores or os.cpu_count() or 1
+        count = max(self.options.min_partitions or 0, cores, sum(sizes) // MESSAGES_PER_PARTITION)
+        return grouped(pieces, [size + MESSAGES_PER_PIECE for size in sizes], count)
 
 
 def _is_pattern(name: str) -> bool:

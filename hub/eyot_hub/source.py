@@ -80,10 +80,10 @@ class JetStreamDataSource(DataSource):
 
 
 class JetStreamPartition(InputPartition):
-    """One range of one stream."""
+    """One or more ranges of streams, read one after the other."""
 
-    def __init__(self, piece: Piece) -> None:
-        self.piece = piece
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self.pieces = tuple(pieces)
 
 
 class JetStreamReader(DataSourceReader):
@@ -103,7 +103,7 @@ class JetStreamReader(DataSourceReader):
                 first = planner.checked_start(info, starting[name]) if exact else starting[name].sequence + 1
                 span = StreamRange(name, info.created, max(first, info.state.first_seq), ending[name].sequence)
                 spans.append((span, planner.labels(info)))
-            return [JetStreamPartition(piece) for piece in planner.pieces(spans)]
+            return [JetStreamPartition(pieces) for pieces in planner.tasks(spans)]
         finally:
             planner.close()
 
@@ -180,7 +180,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 first = self.planner.checked_start(info, begin.get(name))
                 span = StreamRange(name, info.created, first, until.sequence)
                 spans.append((span, self.planner.labels(info)))
-        return [JetStreamPartition(piece) for piece in self.planner.pieces(spans)]
+        return [JetStreamPartition(pieces) for pieces in self.planner.tasks(spans)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, partition)
@@ -196,7 +196,8 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
 def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     if isinstance(partition, JetStreamPartition):
-        yield from RangeReader(options.read, partition.piece.span, partition.piece.labels).batches()
+        for piece in partition.pieces:
+            yield from RangeReader(options.read, piece.span, piece.labels).batches()
 
 
 def _check_schema(schema: StructType, options: SourceOptions) -> None:

@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 
+from eyot_hub.errors import DataLoss
 from eyot_hub.jobs.aggregate import Aggregate
-from eyot_hub.jobs.bronze import PARTITION_BY, SCHEMA, bronze_table, position_id
+from eyot_hub.jobs.bronze import PARTITION_BY, SCHEMA, Ingest, _Work, bronze_table, position_id, write_pieces
 from eyot_hub.jobs.config import Config
 from eyot_hub.jobs.coverage import coverage
 from eyot_hub.jobs.files import DataFile
 from eyot_hub.jobs.increments import Span, rows_of, streams_in
 from eyot_hub.jobs.segments import Segments
+from eyot_hub.planning import Piece, Planner
+from eyot_hub.range_reader import StreamRange
 from support.hub_truth import NEW_YEAR_MS
 from support.jobs_config import jobs_config
+from support.streams import Streams
 
 STREAMS = 1000
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
@@ -49,6 +55,40 @@ def fill(config: Config, first: int, last: int) -> None:
         files += writer.finish()
         positions[position_id(name, number + 1)] = last
     table.commit(files, positions)
+
+
+def test_small_streams_share_tasks(
+    spark: SparkSession, streams: Streams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every row once; and when a stream of a task fails, no file of the others stays."""
+    names = [f"EDGE_{number}" for number in range(30)]
+    for number, name in enumerate(names):
+        streams.create(name, [f"edge.{number}"])
+        streams.publish([(f"edge.{number}", b"1"), (f"edge.{number}", b"2")])
+    job = Ingest(spark, jobs_config(streams.url, tmp_path, ["EDGE_*"]))
+    groups = []
+
+    def tasks(*given: Any) -> list[list[Piece]]:
+        groups.append(Planner.tasks(job._planner, *given))
+        return groups[-1]
+
+    monkeypatch.setattr(job._planner, "tasks", tasks)
+    assert job.round().rows == 60
+    streams.publish([("edge.7", b"3"), ("edge.9", b"3")])
+    done = job.round()
+    assert (done.rows, done.advanced) == (2, {"EDGE_7": (3, 3), "EDGE_9": (3, 3)})
+    assert job.round().rows == 0
+    assert [len(one) for one in groups] == [2, 2]  # as many as the session has cores
+    rows = [(row["stream"], row["sequence"]) for row in job.table.dataframe(spark).collect()]
+    expected = {(name, sequence) for name in names for sequence in (1, 2)} | {("EDGE_7", 3), ("EDGE_9", 3)}
+    assert (len(rows), set(rows)) == (62, expected)
+    read, files = job._planner.options.read, len(list((tmp_path / "lake").rglob("*.parquet")))
+    group = [_Work(piece, 1) for piece in groups[0][0]]
+    again = StreamRange("EDGE_0", "2001-01-01T00:00:00Z", 1, 2)
+    with pytest.raises(DataLoss, match="created again"):
+        write_pieces(read, job.table.spec, [*group[:3], _Work(Piece(again, group[0].piece.labels), 1)])
+    assert len(list((tmp_path / "lake").rglob("*.parquet"))) == files
+    job.close()
 
 
 def test_a_thousand_positions(spark: SparkSession, tmp_path: Path) -> None:

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from eyot_hub.columns import StreamLabels
 from eyot_hub.jetstream import LISTED_FROM
 from eyot_hub.options import source_options
+from eyot_hub.origins import Origins
 from eyot_hub.planning import Planner
+from eyot_hub.range_reader import StreamRange
 from support.nats_server import NatsServer
 from support.streams import Streams
 
@@ -57,3 +60,20 @@ def test_what_is_overlooked_once_is_asked_for(server: NatsServer, monkeypatch: p
     assert plan.streams() == everything
     Streams(server.client_port, "all").delete("E9")
     assert plan.streams().keys() == everything.keys() - {"E9"}
+
+
+def test_tasks_do_not_grow_with_the_number_of_streams(server: NatsServer) -> None:
+    plan = planner(server, "all")
+    labels = StreamLabels("S", None, None, Origins())
+    spans = [(StreamRange(f"E{number}", "", 1, 3), labels) for number in range(COUNT)]
+    tasks = plan.tasks(spans, cores=2)
+    assert [len(pieces) for pieces in tasks] == [COUNT // 2] * 2
+    assert sorted(piece.span.stream for pieces in tasks for piece in pieces) == sorted(s.stream for s, _ in spans)
+    # A large stream is cut; its parts and the small streams make tasks of about the same size.
+    big = StreamRange("BIG", "", 1, 400_000)
+    tasks = plan.tasks([(big, labels), *spans], cores=2)
+    loads = [sum(piece.span.last_seq - piece.span.first_seq + 1 + 2000 for piece in pieces) for pieces in tasks]
+    assert len(tasks) > 2
+    assert sum(len(pieces) for pieces in tasks) >= COUNT + 1
+    assert max(loads) <= 202_000
+    assert plan.tasks([], cores=2) == []

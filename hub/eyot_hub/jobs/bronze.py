@@ -1,7 +1,7 @@
 """Bronze: every stored message of the streams as one row of a Delta table; the job `ingest`.
 
 A round requests the ends of the streams, reads its positions from the table's own transactions, and cuts the range
-between them into pieces. Each task reads one piece and writes it as Parquet files, without a detour through Spark's
+between them into pieces. Each task reads one piece, or many small ones, and writes Parquet files, without a detour through Spark's
 rows. The driver commits all files together with the new positions. `eyot:<stream>@<epoch>` is the last sequence of that
 epoch in the table; `eyot:<stream>` is the epoch being read. There is no checkpoint that could be lost.
 
@@ -38,6 +38,7 @@ from eyot_hub.range_reader import RangeReader, ReadOptions, StreamRange
 log = logging.getLogger(__name__)
 
 BRONZE: Final = "bronze"
+DESCRIBED_MAX: Final = 10
 EPOCHS_MAX: Final = 1000  # the most epochs of one stream, that is, how often its end may move back
 PARTITION_BY: Final = ("stream", "date")
 SCHEMA: Final = pa.schema(
@@ -211,8 +212,12 @@ class Ingest:
             positions[incarnation_id(name)] = starts[name].epoch_ns
             done.advanced[name] = (span.first_seq, span.last_seq)
         before = self.table.version
-        work = [_Work(piece, starts[piece.span.stream].epoch_ns) for piece in self._planner.pieces(spans)]
-        self._write(work, positions, done)
+        tasks = self._planner.tasks(spans, self._spark.sparkContext.defaultParallelism)
+        self._write(
+            [[_Work(piece, starts[piece.span.stream].epoch_ns) for piece in pieces] for pieces in tasks],
+            positions,
+            done,
+        )
         done.seconds = time.monotonic() - begun
         bronze = self._config.bronze
         self.table.maintain_when_due(before, bronze.compact_every, bronze.vacuum_hours)
@@ -242,12 +247,16 @@ class Ingest:
             if stored_ns not in (None, row.stored_ns):
                 self._planner.changed(name, row)
 
-    def _write(self, pieces: list[_Work], positions: dict[str, int], done: Round) -> None:
+    def _write(self, groups: list[list[_Work]], positions: dict[str, int], done: Round) -> None:
         read, spec = self._planner.options.read, self.table.spec
         context = self._spark.sparkContext
-        context.setJobDescription("ingest " + ", ".join(f"{name} {a}..{b}" for name, (a, b) in done.advanced.items()))
-        tasks = context.parallelize(pieces, max(1, len(pieces)))
-        written = tasks.map(lambda work: write_piece(read, spec, work.piece, work.epoch_ns)).collect() if pieces else []
+        context.setJobDescription("ingest " + _described(done.advanced))
+        tasks = context.parallelize(groups, max(1, len(groups)))
+        collected = tasks.flatMap(lambda group: write_pieces(read, spec, group)).collect() if groups else []
+        # A stream's ranges in ascending order, whichever tasks read them.
+        pairs = zip((work for group in groups for work in group), collected, strict=True)
+        ordered = sorted(pairs, key=lambda pair: (pair[0].piece.span.stream, pair[0].piece.span.first_seq))
+        pieces, written = [work for work, _ in ordered], [task for _, task in ordered]
         files = [file for task in written for file in task.files]
         try:
             self._compare(pieces, written)
@@ -267,6 +276,12 @@ class Ingest:
         done.files = len(files)
         done.rows = sum(task.rows for task in written)
         done.bytes = sum(task.bytes for task in written)
+
+
+def _described(advanced: dict[str, tuple[int, int]]) -> str:
+    """Describe the first ranges, and the number of streams."""
+    more = f" and {len(advanced) - DESCRIBED_MAX} more" if len(advanced) > DESCRIBED_MAX else ""
+    return ", ".join(f"{name} {a}..{b}" for name, (a, b) in list(advanced.items())[:DESCRIBED_MAX]) + more
 
 
 def _before(first: int, info: StreamInfo) -> Position:
@@ -293,8 +308,19 @@ def table_position(table: LakeTable, info: StreamInfo) -> tuple[Position | None,
     return Position(at, info.created, row), epoch_ns
 
 
+def write_pieces(read: ReadOptions, spec: TableSpec, group: list[_Work]) -> list[_Written]:
+    """Read some ranges and write their files, in one task."""
+    done: list[_Written] = []
+    try:
+        done.extend(write_piece(read, spec, work.piece, work.epoch_ns) for work in group)  # `done` grows one by one
+        return done
+    except BaseException:
+        spec.writer().discard([file for one in done for file in one.files])
+        raise
+
+
 def write_piece(read: ReadOptions, spec: TableSpec, piece: Piece, epoch_ns: int) -> _Written:
-    """Read a range and write its files, in one task."""
+    """Read a range and write its files."""
     reader = RangeReader(read, piece.span, piece.labels)
     writer = spec.writer()
     try:

@@ -9,7 +9,6 @@ Quarantine and silver keep their own positions in bronze, so that a job killed b
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from eyot_hub import columns
+from eyot_hub.grouping import grouped
 from eyot_hub.jobs import parsing
 from eyot_hub.jobs.bronze import position_id
 from eyot_hub.jobs.compaction import TableFile
@@ -243,15 +243,9 @@ class Refiner:
 def balanced(pieces: list[Piece], cores: int) -> list[list[Piece]]:
     """Divide the pieces among tasks of about the same rows, where a file counts as some rows of its own."""
     total = sum(piece.rows + ROWS_PER_FILE for piece in pieces)
-    tasks = min(len(pieces), max(1, round(total / ROWS_PER_TASK)))
-    tasks = min(len(pieces), math.ceil(tasks / cores) * cores) if tasks > 1 else tasks
-    groups: list[list[Piece]] = [[] for _ in range(tasks)]
-    lightest = [(0, number) for number in range(tasks)]
-    for piece in sorted(pieces, key=lambda one: -one.rows):
-        load, number = heapq.heappop(lightest)
-        groups[number].append(piece)
-        heapq.heappush(lightest, (load + piece.rows + ROWS_PER_FILE, number))
-    return groups
+    tasks = max(1, round(total / ROWS_PER_TASK))
+    tasks = math.ceil(tasks / cores) * cores if tasks > 1 else 1
+    return grouped(pieces, [piece.rows + ROWS_PER_FILE for piece in pieces], tasks)
 
 
 def _same(task: int) -> int:

@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import unquote
 
+import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
@@ -27,7 +28,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from eyot_hub.errors import HubError
 from eyot_hub.jobs.compaction import TableFile, joined, partition_text, small_files
 from eyot_hub.jobs.file_rows import FileRows, Range
-from eyot_hub.jobs.files import DataFile, FileWriter, Place, sync
+from eyot_hub.jobs.files import DataFile, FileWriter, Place, filesystem, sync
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,18 @@ DEFAULT_COMPRESSION: Final = "zstd"
 # replacements would stand. Such a commit is refused after any intervening commit.
 NO_RETRY: Final = 0
 REPLACE_TRIES: Final = 20
+LOG_ENTRIES_MAX: Final = 100  # beyond, positions are asked for again
+
+
+class _Txn(msgspec.Struct):
+    appId: str  # Delta's name
+    version: int
+
+
+class _Action(msgspec.Struct):
+    """A line of Delta's log."""
+
+    txn: _Txn | None = None
 
 
 class Fenced(HubError):
@@ -70,6 +83,8 @@ class LakeTable:
         self._delta = self._open()
         self._positions: dict[str, int | None] = {}
         self._positions_of = self.version
+        self._files: list[TableFile] = []
+        self._files_of = -1  # the version that `_files` lists
         self._fit_schema()
 
     @classmethod
@@ -129,11 +144,31 @@ class LakeTable:
     def refresh(self) -> None:
         self._delta.update_incremental()
         if self.version != self._positions_of:
-            self._positions, self._positions_of = {}, self.version
+            newer = self._committed_since(self._positions_of)
+            self._positions = {} if newer is None else {**self._positions, **newer}
+            self._positions_of = self.version
+
+    def _committed_since(self, version: int) -> dict[str, int] | None:
+        """Return the positions of the commits after `version`, read from the log; None: they are too many, or gone."""
+        if not 0 < self.version - version <= LOG_ENTRIES_MAX:
+            return None
+        files, root = filesystem(self.spec.place)
+        found: dict[str, int] = {}
+        for number in range(version + 1, self.version + 1):
+            try:
+                with files.open_input_stream(f"{root}_delta_log/{number:020}.json") as entry:
+                    lines = entry.read().splitlines()
+            except OSError:
+                return None
+            for line in lines:
+                action = msgspec.json.decode(line, type=_Action)
+                if action.txn is not None:
+                    found[action.txn.appId] = action.txn.version
+        return found
 
     def position(self, app_id: str) -> int | None:
         """Return the last position committed under this name, as of the last refresh or commit."""
-        # delta-rs needs milliseconds for each: thousands of streams are read once per version of another writer.
+        # delta-rs needs milliseconds for each: thousands of streams are read once, and then the commits of other writers.
         if app_id not in self._positions:
             found = self._delta.transaction_version(app_id)
             self._positions[app_id] = None if found is None else int(found)
@@ -201,12 +236,17 @@ class LakeTable:
 
     def files(self, **partition: Any) -> list[TableFile]:
         """Return the files of the current version; with arguments, those whose partition has one of the given values."""
+        if self._files_of != self.version:
+            self._files, self._files_of = self._listed(), self.version
+        return [
+            file for file in self._files if all(file.partition[name] in wanted for name, wanted in partition.items())
+        ]
+
+    def _listed(self) -> list[TableFile]:
         actions = pa.table(self._delta.get_add_actions(flatten=True)).to_pylist()
         found = []
         for action in actions:
             values = _prefixed(action, "partition.")
-            if any(values[name] not in wanted for name, wanted in partition.items()):
-                continue
             path = unquote(action["path"])
             found.append(
                 TableFile(

@@ -46,6 +46,46 @@ def test_files_and_positions_are_committed_together(tmp_path: Path) -> None:
     assert stats["maxValues"]["at"] == "2026-01-01T12:00:00.002Z"
 
 
+def test_positions_of_another_writer_are_read_from_its_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = LakeTable(spec(tmp_path)), LakeTable(spec(tmp_path))
+    one.commit([], {"eyot:S@1": 10, "eyot:T@1": 5})
+    other.refresh()
+    assert [other.position(name) for name in ("eyot:S@1", "eyot:T@1", "eyot:U@1")] == [10, 5, None]
+    one.commit(written(one.spec, "S", range(11, 13)), {"eyot:S@1": 12})
+    one.commit([], {"eyot:U@1": 1})
+    one.commit([], {}, one.files())
+    asked: list[str] = []
+    of_delta = other._delta.transaction_version
+
+    def transaction_version(app_id: str) -> int | None:
+        asked.append(app_id)
+        return of_delta(app_id)
+
+    monkeypatch.setattr(other._delta, "transaction_version", transaction_version)
+    other.refresh()
+    assert [other.position(name) for name in ("eyot:S@1", "eyot:T@1", "eyot:U@1")] == [12, 5, 1]
+    assert asked == []
+    # After many commits the table is asked again.
+    monkeypatch.setattr("eyot_hub.jobs.table.LOG_ENTRIES_MAX", 1)
+    for last in (14, 15):
+        one.commit([], {"eyot:S@1": last})
+    other.refresh()
+    assert [other.position(name) for name in ("eyot:S@1", "eyot:T@1")] == [15, 5]
+    assert asked == ["eyot:S@1", "eyot:T@1"]
+
+
+def test_files_are_those_of_the_version(tmp_path: Path) -> None:
+    one, other = LakeTable(spec(tmp_path)), LakeTable(spec(tmp_path))
+    one.commit(written(one.spec, "S", range(3)), {})
+    assert (len(one.files()), len(other.files())) == (1, 0)
+    other.refresh()
+    assert other.files() == one.files()
+    one.files().clear()
+    assert len(one.files()) == 1
+    one.commit([], {}, one.files())
+    assert one.files() == []
+
+
 def test_a_stream_with_an_odd_name(tmp_path: Path) -> None:
     table = LakeTable(spec(tmp_path))
     name = "größe:%2F=x"
