@@ -93,7 +93,13 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Piec
     Columns whose name starts with `>` hold numbers and are aligned right. Without column names there is no head.
     """
     heads = any(column.lstrip(">") for column in columns)
-    table = Table(title=title or None, title_justify="left", title_style="bold", header_style="bold", show_header=heads)
+    table = Table(
+        title=line(title) if title else None,
+        title_justify="left",
+        title_style="bold",
+        header_style="bold",
+        show_header=heads,
+    )
     for column in columns:
         table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", overflow="fold")
     shown = [tuple(map(line, row)) for row in rows]

@@ -18,12 +18,21 @@ from eyot_cli.trust.store import body
 from eyot_cli.trust.tokens import find_token
 from eyot_cli.trust.values import show_time
 from eyot_wire.quoting import printable
-from eyot_wire.trust.jwt import JwtError
+from eyot_wire.trust.jwt import JwtError, UserGrant
+from eyot_wire.trust.jwt_account import AccountBody, ActivationBody, OperatorBody
 from eyot_wire.trust.jwt_sign import ClaimMembers, activation_hash, decode_members
 
 Row = tuple[Piece, Piece]
 _BYTES = ("data", "payload", "mem_storage", "disk_storage", "mem_max_stream_bytes", "disk_max_stream_bytes")
 _KEY_SHOWN = 12
+#: Members that a kind of token has, whose form is checked. Other kinds are shown as JSON, and other members with `--json`.
+_SHOWN = {
+    "operator": OperatorBody.__struct_fields__,
+    "account": AccountBody.__struct_fields__,
+    "user": UserGrant.__struct_fields__,
+    "activation": ActivationBody.__struct_fields__,
+}
+_COMMON = ("type", "version", "tags", "issuer_account")
 
 
 @click.group("describe", cls=TrustGroup)
@@ -91,10 +100,12 @@ def _show(session: Session, token: str, flags: dict[str, Any]) -> None:
         print_line(token)
     elif flags["field"]:
         print_json(_member(members, flags["field"]))
-    elif flags["as_json"] or session.report.as_json:
+    elif flags["as_json"] or session.report.as_json or body(members).get("type") not in _SHOWN:
         print_json(members)
     else:
-        kind = str(body(members).get("type", "token"))
+        kind = str(body(members)["type"])
+        shown = (*_SHOWN[kind], *_COMMON)
+        members["nats"] = {name: value for name, value in body(members).items() if name in shown}
         names = {session.store.account(name)["sub"]: name for name in _known_accounts(session)}
         print_table(f"{kind.capitalize()} {members.get('name', '')}", ("", ""), _rows(members, names), "")
         for title, columns, rows in _tables(members, names):
@@ -190,7 +201,8 @@ def _grant(grant: dict[str, Any]) -> Iterator[Row]:
         ("allowed_connection_types", "Connection types"),
     ):
         if grant.get(member):
-            yield label, ", ".join(map(str, grant[member]))
+            found = grant[member]
+            yield label, found if isinstance(found, str) else ", ".join(map(str, found))
     if grant.get("times"):
         yield "Times", ", ".join(f"{each.get('start')}-{each.get('end')}" for each in grant["times"])
     if grant.get("times_location"):

@@ -27,6 +27,7 @@ from eyot_wire.quoting import printable
 from eyot_wire.trust.creds import Credentials
 from eyot_wire.trust.jwt import JwtError
 from eyot_wire.trust.jwt_sign import decode_members
+from eyot_wire.trust.nkey import is_public
 
 T = TypeVar("T")
 #: How long the user that pushes can log in.
@@ -202,7 +203,7 @@ def _held(remote: Remote) -> set[str]:
     for answer in remote.with_client(ask):
         if answer.error or not isinstance(answer.data, list):
             raise Failure(f"server {answer.server} does not list its accounts: {answer.error or 'not a list'}")
-        found.update(map(str, answer.data))
+        found.update(key for key in map(str, answer.data) if is_public(key, "A"))
     return found
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
 from eyot_wire.trust import nkey
 from eyot_wire.trust.jwt import ISSUER_ROLES, SUBJECT_ROLES, JwtError, open_token
+from eyot_wire.trust.jwt_account import decode_account, decode_activation, decode_operator
 from eyot_wire.untrusted import decode_json
 
 #: Claims of a token: `sub`, `name`, `exp`, ..., and `nats` with the members of its kind.
@@ -22,13 +24,21 @@ _HEAD: Final = b'{"typ":"JWT","alg":"ed25519-nkey"}'
 #: The members outside `nats`, in the library's order.
 _OUTER: Final = ("aud", "exp", "iat", "iss", "name", "nbf", "sub")
 VERSION: Final = 2
+#: What checks the members of a kind; `open_token` checks those of users.
+_DECODERS: Final[dict[str, Callable[[str], Any]]] = {
+    "operator": decode_operator,
+    "account": decode_account,
+    "activation": decode_activation,
+}
 
 
 def decode_members(token: str) -> ClaimMembers:
-    """Decode a token to all its members, and check its form, roles and signature. Raises JwtError."""
+    """Decode a token to all its members, and check roles, signature, and the form of all known members. Raises JwtError."""
     claims, payload = open_token(token)
     if claims.type:
         raise JwtError("a token of version 1: upgrade the store with `nsc upgrade-jwt`")
+    if claims.kind in _DECODERS:
+        _DECODERS[claims.kind](token)
     members: ClaimMembers = decode_json(payload)
     return members
 
