@@ -1,6 +1,6 @@
 /* Load of MQTT 3.1.1 clients on one epoll, so that the generator costs little beside the server it measures.
  *
- *   mqtt_load fan-out PORT SUBSCRIBERS PAYLOAD COUNT     QoS 0 from one publisher; prints seconds
+ *   mqtt_load fan-out PORT SUBSCRIBERS PAYLOAD COUNT TOPICS  QoS 0 from one publisher, topics in turn; prints seconds
  *   mqtt_load publish PORT CONNECTIONS PAYLOAD COUNT TOPIC   QoS 1, one in flight each; prints seconds
  *   mqtt_load connect PORT CONNECTIONS clean|kept|again  prints seconds; holds the connections until its input ends
  *   mqtt_load queue PORT CLIENT TOPIC                    leaves a persistent session behind, subscribed with QoS 1
@@ -161,20 +161,24 @@ static int ready(int set, struct epoll_event *events, int most, int patience) {
 
 /* -- fan-out ---------------------------------------------------------------------------------------------------------- */
 
-static void fan_out(int subscribers, size_t payload, long count) {
+static void fan_out(int subscribers, size_t payload, long count, int topics) {
     char name[32];
-    const char *topic = "bench/fan";
+    char topic[32];
     int set = epoll_create1(0), fds[64];
     long got[64] = {0}; /* bytes */
     uint8_t one[70000];
     void *zeros = calloc(1, payload);
-    size_t size = publish_packet(one, topic, 0, 0, zeros, payload);
-    uint8_t *chunk = malloc(WINDOW / 4 * size);
-    for (int i = 0; i < WINDOW / 4; i++) memcpy(chunk + i * size, one, size);
+    size_t size = publish_packet(one, "bench/fan/000", 0, 0, zeros, payload);
+    const int messages = WINDOW / 4 / topics * topics;
+    uint8_t *chunk = malloc(messages * size);
+    for (int i = 0; i < messages; i++) {
+        snprintf(topic, sizeof topic, "bench/fan/%03d", i % topics);
+        publish_packet(chunk + i * size, topic, 0, 0, zeros, payload);
+    }
     for (int i = 0; i < subscribers; i++) {
         snprintf(name, sizeof name, "subscriber-%d", i);
         fds[i] = client(name, 1);
-        subscribe(fds[i], topic, 0);
+        subscribe(fds[i], "bench/fan/+", 0);
         watch(set, fds[i], EPOLLIN, i, EPOLL_CTL_ADD);
     }
     int publisher = client("publisher", 1);
@@ -192,7 +196,7 @@ static void fan_out(int subscribers, size_t payload, long count) {
         allowed = allowed < total ? allowed : total;
         int full = 0;
         while (sent < allowed && !full) {
-            long within = sent % (long)size, most = (WINDOW / 4) * (long)size - within;
+            long within = sent % (messages * (long)size), most = messages * (long)size - within;
             ssize_t put = send(publisher, chunk + within, allowed - sent < most ? allowed - sent : most, MSG_NOSIGNAL);
             if (put < 0 && errno != EAGAIN) fail("send: %s", strerror(errno));
             full = put < 0;
@@ -407,8 +411,8 @@ int main(int count, char **words) {
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
     port = atoi(words[2]);
-    if (!strcmp(words[1], "fan-out") && count == 6)
-        fan_out(atoi(words[3]), atol(words[4]), atol(words[5]));
+    if (!strcmp(words[1], "fan-out") && count == 7)
+        fan_out(atoi(words[3]), atol(words[4]), atol(words[5]), atoi(words[6]));
     else if (!strcmp(words[1], "publish") && count == 7)
         publish(atoi(words[3]), atol(words[4]), atol(words[5]), words[6]);
     else if (!strcmp(words[1], "connect") && count == 5)

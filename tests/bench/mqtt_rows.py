@@ -90,8 +90,8 @@ class MqttBench:
     def _rates(self, name: str) -> None:
         if name != ALWAYS:
             with running(name) as peer:
-                for subscribers, count in ((1, 150_000), (4, 60_000)):
-                    self._fan_out(peer, name, subscribers, self._count(count))
+                for subscribers, count, topics in ((1, 150_000, 1), (4, 60_000, 1), (1, 60_000, 100)):
+                    self._fan_out(peer, name, subscribers, self._count(count), topics)
         if name in (OURS, ALWAYS):
             for publishers, count in ((1, 1_000), (64, 8_000), (1_000, 8_000)):
                 with running(name) as peer:
@@ -102,12 +102,13 @@ class MqttBench:
                 load("queue", peer.mqtt_port, "away", "bench/queued")
                 self._publish(peer, name, "into a session's queue", 64, self._count(8_000), "bench/queued")
 
-    def _fan_out(self, peer: Peer, name: str, subscribers: int, count: int) -> None:
+    def _fan_out(self, peer: Peer, name: str, subscribers: int, count: int, topics: int) -> None:
         deliveries = subscribers * count
         before = cpu_s(peer)
-        seconds = load("fan-out", peer.mqtt_port, subscribers, PAYLOAD, count)
+        seconds = load("fan-out", peer.mqtt_port, subscribers, PAYLOAD, count, topics)
         used = cpu_s(peer) - before
         what = f"MQTT QoS 0, 1 publisher to {subscribers} subscriber{'s' if subscribers > 1 else ''}"
+        what += f", {topics} topics in turn" if topics > 1 else ""
         self._note(what, "deliveries/s", name, deliveries / seconds)
         self._note(f"{what}: the broker's CPU", "us/delivery", name, used / deliveries * 1e6)
 
