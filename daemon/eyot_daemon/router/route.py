@@ -81,6 +81,7 @@ class Route:
 
     __slots__ = (
         "_rest",
+        "_streams",
         "exported",
         "fast",
         "groups",
@@ -103,6 +104,7 @@ class Route:
         self.sink: IngestQueue | None = None
         self.exported = False
         self._rest: Route | None = None
+        self._streams: tuple[tuple[IngestQueue, bytes], ...] | None = None
         if len(match.plain) == 1 and not match.groups and _is_plain_client(match.plain[0]):
             # A reply to an inbox: its subject is used once, so its route must cost little.
             member = Member(match.plain[0], b"")
@@ -142,8 +144,11 @@ class Route:
 
     def streams(self) -> tuple[tuple[IngestQueue, bytes], ...]:
         """Return the ingest queues of the streams that store the message, each with the subject that it stores."""
-        found = ((_sink(sub, b""), local or self.subject) for sub, local in self.plain)
-        return tuple((queue, subject) for queue, subject in found if queue is not None)
+        streams = self._streams
+        if streams is None:
+            found = ((_sink(sub, b""), local or self.subject) for sub, local in self.plain)
+            streams = self._streams = tuple((queue, subject) for queue, subject in found if queue is not None)
+        return streams
 
     def without_streams(self) -> Route:
         """Return everything but those streams: for a publisher that has had them store the message."""
