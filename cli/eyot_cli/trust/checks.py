@@ -76,20 +76,25 @@ def _operator_issues(session: Session) -> Iterator[str]:
     nats = body(operator)
     if operator.get("iss") != operator.get("sub") and operator.get("iss") not in (nats.get("signing_keys") or ()):
         yield "the operator's JWT is signed by another key"
-    if nats.get("system_account") and session.store.account_of(str(nats["system_account"])) is None:
+    here = not session.store.info.managed  # the system account of a managed operator is elsewhere
+    if here and nats.get("system_account") and session.store.account_of(str(nats["system_account"])) is None:
         yield f"the system account {nats['system_account']} is not in the store"
     if nats.get("strict_signing_key_usage") and not nats.get("signing_keys"):
         yield "signing keys are required, and there are none"
 
 
-def account_issues(session: Session, name: str) -> list[str]:
-    """Return why servers would refuse an account, its users left aside."""
+def account_issues(session: Session, name: str, *, to_be_signed: bool = False) -> list[str]:
+    """Return why servers would refuse an account, its users left aside.
+
+    `to_be_signed`: an account of a managed operator that signed itself is no issue, since the operator is to get it.
+    """
     operator, account = session.store.operator(), session.store.account(name)
     strict = bool(body(operator).get("strict_signing_key_usage"))
     found = [*_time_issues(account), *account_mistakes(read_text(session.store.account_path(name)))]
     trusted = [*(() if strict else (operator["sub"],)), *(body(operator).get("signing_keys") or ())]
-    signs_itself = session.store.info.managed and account.get("iss") == account.get("sub")
-    if account.get("iss") not in trusted and not signs_itself:
+    if account.get("iss") == account.get("sub") and session.store.info.managed:
+        found += () if to_be_signed else ("signed by itself: send it to the operator, who signs it",)
+    elif account.get("iss") not in trusted:
         found.append(
             f"signed by {account.get('iss')}, which the operator does not trust: sign it again, `edit account -K KEY`"
         )

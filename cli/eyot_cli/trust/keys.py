@@ -236,6 +236,9 @@ def import_account(session: Session, file: str, overwrite: bool, force: bool, sk
         session.store.write_account(called, token)
     elif members.get("iss") == members.get("sub") or force:
         session.save_account(members, tolerated=found)
+        session.report.warn(
+            "signed with the limits that the account names itself: look at them (describe), and edit them"
+        )
     else:
         raise Failure("the account is signed by another operator: --force signs it by this one")
     session.report.ok(f"account {printable(called)} was imported")

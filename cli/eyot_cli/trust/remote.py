@@ -158,7 +158,7 @@ def push(session: Session, account: str | None, every: bool, force: bool, **flag
 
 def _check_accounts(session: Session, names: list[str]) -> None:
     for name in names:
-        found = account_issues(session, name)
+        found = account_issues(session, name, to_be_signed=session.store.info.managed)
         if found:
             lines = (f"  {each}" for each in found)
             raise Failure(

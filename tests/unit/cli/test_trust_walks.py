@@ -220,3 +220,26 @@ def test_an_account_server(trust: TrustTool) -> None:
         held.clear()
         assert "answered 404" in trust.refused("pull", "-a", "A")
         assert "nats://" in trust.refused("push", "--prune")
+
+
+def test_a_managed_operator(trust: TrustTool, tmp_path: Path) -> None:
+    """The operator's key is elsewhere: accounts sign themselves until the operator signs them, and come back signed."""
+    trust.run("add", "operator", "OP", "--sys")
+    file = tmp_path / "OP.jwt"
+    file.write_text(trust.run("describe", "operator", "-R"))
+    tenant = TrustTool(tmp_path / "tenant")
+    tenant.run("add", "operator", "--url", file)
+    made = tenant.json("add", "account", "A")
+    assert "the account signed itself" in made["warnings"][0]
+    tenant.run("add", "user", "U")
+    assert tenant.result("validate", "-A").exit_code == 1
+    own = tmp_path / "A.jwt"
+    own.write_text(tenant.run("describe", "account", "-R"))
+    trust.run("import", "account", "--file", own)
+    signed = tmp_path / "signed.jwt"
+    signed.write_text(trust.run("describe", "account", "A", "-R"))
+    tenant.run("import", "account", "--file", signed, "--overwrite")
+    assert tenant.json("describe", "account")["iss"] == trust.key("operator")
+    assert tenant.json("validate", "-A") == {"issues": []}
+    assert "exists already" in tenant.refused("add", "operator", "--url", file)
+    tenant.run("add", "operator", "--url", file, "--force")
