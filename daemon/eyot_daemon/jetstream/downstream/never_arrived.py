@@ -24,6 +24,7 @@ from eyot_wire.status import NeverArrivedStatus
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.downstream.downstream import Delivered
     from eyot_daemon.jetstream.stream_core import StreamCore
+    from eyot_store import Log
     from eyot_store.errors import StoreError
     from eyot_store.txn import Txn
 
@@ -38,6 +39,8 @@ DAMAGE = "damage"
 #: The key for losses of a damaged store, for downstreams that are met later.
 _UNMET = b""
 OPEN_MAX = 32
+#: Messages that are checked one by one before their removal.
+_READ_BYTES = 4 << 20
 #: The shortest interval between log lines while messages are being lost, seconds.
 LOGGED_EVERY_S = 60.0
 
@@ -141,6 +144,41 @@ class Lacks(NamedTuple):
     last: int
     messages: int
     sent: bool
+
+
+def counted_of(log: Log, filters: tuple[bytes, ...], lacks: Lacks, subject: bytes | None) -> Iterator[Lacks]:
+    """Yield `lacks` with the number of messages, none if there are none.
+
+    `subject`: it is one message on that subject; None: all messages of the range that the filters take. A few that were
+    sent and are not all come one by one: which of them arrived is known later.
+    """
+    if subject is not None:
+        yield lacks._replace(messages=1)
+        return
+    first, last, _, was_sent = lacks
+    count = log.count(first, filters) - log.count(last + 1, filters)
+    if was_sent and 0 < count < last + 1 - first:
+        if count <= OPEN_MAX:
+            read = log.read(first, max_messages=count, max_bytes=_READ_BYTES, filters=filters, up_to=last)
+            if len(read.messages) == count:
+                yield from (Lacks(each.seq, each.seq, 1, True) for each in read.messages)
+                return
+        # What the filters leave out at the end would stay open when all before it is confirmed.
+        last = _last_match(log, first, last, filters)
+    if count:
+        yield lacks._replace(last=last, messages=count)
+
+
+def _last_match(log: Log, first: int, last: int, filters: tuple[bytes, ...]) -> int:
+    """Return the last sequence from `first` to `last` with a message that the filters take; there is one."""
+    beyond = log.count(last + 1, filters)
+    while first < last:
+        middle = (first + last) // 2
+        if log.count(middle + 1, filters) == beyond:
+            last = middle
+        else:
+            first = middle + 1
+    return first
 
 
 class Readers(Protocol):

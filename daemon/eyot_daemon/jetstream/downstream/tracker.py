@@ -7,10 +7,6 @@ delivery. A downstream that returns with a request for what it had confirmed (it
 example) no longer has it: its record is set back. Streams with work-queue or interest retention remove a message when
 it is confirmed, not when it is delivered, and keep it for a downstream that is away. Confirmed positions are among the
 stream's positions: they survive restarts and lost links.
-
-So does each deliver subject. A downstream that still listens there although its consumer is gone (after a restart of
-this server, or a long link outage) would wait up to 20 s for heartbeats. It gets one with an impossible count of
-deliveries, and then requests a new consumer at once.
 """
 
 from __future__ import annotations
@@ -21,7 +17,6 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from msgspec.structs import replace
 
-from eyot_daemon.jetstream.deliver_subject import idle_heartbeat, interest_of
 from eyot_daemon.jetstream.downstream.bridge_reader import bridge_trouble
 from eyot_daemon.jetstream.downstream.downstream import (
     BRIDGE,
@@ -37,8 +32,9 @@ from eyot_daemon.jetstream.downstream.downstream import (
     trouble,
     with_location,
 )
-from eyot_daemon.jetstream.downstream.never_arrived import OPEN_MAX, Lacks, NeverArrived
+from eyot_daemon.jetstream.downstream.never_arrived import Lacks, NeverArrived, counted_of
 from eyot_daemon.jetstream.downstream.uncertainty import uncertainty_of
+from eyot_daemon.jetstream.downstream.unserved import UnservedDownstreams
 from eyot_store.errors import StoreError
 from eyot_sync.sourcing import reported_time
 from eyot_wire.go.time import ns_to_rfc3339
@@ -57,10 +53,8 @@ CONFIRM_WITHIN_S = 1.0
 #: A reader that asks again for what it had confirmed may do so again and again (its stream is full, say): for so long nothing is
 #: certain, seconds. nats-server asks every two.
 RETRACTION_S = 10.0
-#: Messages that are checked one by one before their removal.
-_READ_BYTES = 4 << 20
-#: More deliveries than any consumer has made.
-_NEVER_DELIVERED = 1 << 62
+#: Above every sequence.
+_NO_END = 1 << 62
 
 
 log = logging.getLogger("eyot.sync")
@@ -102,11 +96,9 @@ class DownstreamTracker:
         self._to_confirm = set(self._downstreams) if self._uncertain.at_start else set()
         for key in self._to_confirm:
             self._uncertain.begin((stream.log.id, key))
-        self._watched: set[bytes] = set()
-        self._told: set[bytes] = set()
+        self._unserved = UnservedDownstreams(stream, consumers)
         #: Downstreams that must resume again, with what they had confirmed.
         self._suspect_resume: dict[bytes, int] = {}
-        self._dirty = False
         self._has_mirror = any(downstream.kind == "mirror" for downstream in self._downstreams.values())
         self._backlogs = Backlogs(stream.log)
         # What each was sent before the consumers of `_sending`: before this start anything stored, if it was reading
@@ -340,8 +332,8 @@ class DownstreamTracker:
     def _unconfirmed(self, key: bytes, downstream: Downstream) -> list[tuple[int, int]]:
         """Return the unconfirmed sequences of a downstream whose loss is still undecided, as (first, last)."""
         if key in self._to_confirm:
-            return [(1, _NEVER_DELIVERED)]
-        rest = (max(downstream.seq, downstream.begun, downstream.ahead) + 1, _NEVER_DELIVERED)
+            return [(1, _NO_END)]
+        rest = (max(downstream.seq, downstream.begun, downstream.ahead) + 1, _NO_END)
         return [(downstream.ahead_from + 1, downstream.ahead), rest] if downstream.ahead else [rest]
 
     def lacking(self, first: int, last: int, subject: bytes | None) -> Iterator[tuple[bytes, Lacks]]:
@@ -357,41 +349,9 @@ class DownstreamTracker:
                 sent_to = sent if begin > downstream.ahead else 0
                 for one, other, was_sent in (begin, min(end, sent_to), True), (max(begin, sent_to + 1), end, False):
                     if one <= other:
-                        yield from (
-                            (key, each) for each in self._counted(downstream, Lacks(one, other, 0, was_sent), subject)
-                        )
-
-    def _counted(self, downstream: Downstream, lacks: Lacks, subject: bytes | None) -> Iterator[Lacks]:
-        """Yield how many there are, none if that is so; a few that were sent and are not all one by one: which of them arrived is known later."""
-        if subject is not None:
-            yield lacks._replace(messages=1)
-            return
-        log, (first, last, _, was_sent) = self._stream.log, lacks
-        count = log.count(first, downstream.filters) - log.count(last + 1, downstream.filters)
-        if was_sent and 0 < count < last + 1 - first:
-            if count <= OPEN_MAX:
-                read = log.read(
-                    first, max_messages=count, max_bytes=_READ_BYTES, filters=downstream.filters, up_to=last
-                )
-                if len(read.messages) == count:
-                    yield from (Lacks(each.seq, each.seq, 1, True) for each in read.messages)
-                    return
-            # What the filters leave out at the end would stay open when all before it is confirmed.
-            last = self._last_match(first, last, downstream.filters)
-        if count:
-            yield lacks._replace(last=last, messages=count)
-
-    def _last_match(self, first: int, last: int, filters: tuple[bytes, ...]) -> int:
-        """Return the last sequence from `first` to `last` with a message that the filters take; there is one."""
-        count = self._stream.log.count
-        beyond = count(last + 1, filters)
-        while first < last:
-            middle = (first + last) // 2
-            if count(middle + 1, filters) == beyond:
-                last = middle
-            else:
-                first = middle + 1
-        return first
+                        lacks = Lacks(one, other, 0, was_sent)
+                        counted = counted_of(self._stream.log, downstream.filters, lacks, subject)
+                        yield from ((key, each) for each in counted)
 
     def request_again(self, key: bytes) -> None:
         """Make a downstream request messages again from where it stands."""
@@ -442,7 +402,7 @@ class DownstreamTracker:
     def _reads(self, downstream: Downstream) -> bool:
         if downstream.kind == BRIDGE:
             return downstream.key in self._bridges
-        return self._is_served(downstream.deliver) and self._stream.account.has_interest(downstream.deliver)
+        return self._unserved.is_served(downstream.deliver) and self._stream.account.has_interest(downstream.deliver)
 
     def _drop(self, keys: list[bytes], done: CommitCallback | None = None) -> None:
         """Remove these downstreams, and the messages that were kept for them only."""
@@ -551,61 +511,23 @@ class DownstreamTracker:
         stream.store.submit(txn, settle)
         self.watch()
 
-    # -- downstreams without consumer --------------------------------------------------------------------------------
-
     def watch(self) -> None:
         """Watch interest in the deliver subjects, and removals of unconfirmed messages."""
         self.never_arrived.watch()
-        interest = interest_of(self._stream.account)
-        wanted = {downstream.deliver for downstream in self._downstreams.values() if downstream.deliver}
-        for subject in self._watched - wanted:
-            interest.unwatch(subject, self)
-        for subject in wanted - self._watched:
-            interest.watch(subject, self)
-        self._watched = wanted
+        self._unserved.watch({each.deliver for each in self._downstreams.values() if each.deliver})
+
+    def tell_to_ask(self, deliver: bytes) -> None:
+        """Make the downstream on a deliver subject request a new consumer from its position."""
+        self._unserved.tell_to_ask(deliver)
 
     def stop(self) -> None:
         """Stop watching when the stream stops."""
-        interest = interest_of(self._stream.account)
-        for subject in self._watched:
-            interest.unwatch(subject, self)
-        self._watched = set()
+        self._unserved.watch(set())
 
     def deleted(self, failure: StoreError | None) -> None:
         """Forget all downstreams with the deleted stream, unless the deletion failed."""
         for key in self._downstreams if failure is None else ():
             self._uncertain.end((self._stream.log.id, key))
-
-    def interest_changed(self) -> None:
-        """Note a changed interest in a deliver subject; processed when the turn ends."""
-        if not self._dirty:
-            self._dirty = True
-            self._broker.mark_dirty(self)
-
-    def flush(self) -> None:
-        self._dirty = False
-        account = self._stream.account
-        for subject in self._watched:
-            if not account.has_interest(subject):
-                self._told.discard(subject)
-            elif subject not in self._told and not self._is_served(subject):
-                self._told.add(subject)
-                log.info(
-                    "%s: the downstream on %s has no consumer any more and is notified",
-                    self._stream.name,
-                    subject.decode(),
-                )
-                self.tell_to_ask(subject)
-
-    def tell_to_ask(self, deliver: bytes) -> None:
-        """Send a heartbeat that the subscriber of a deliver subject must reject: it then requests a new consumer from its position."""
-        stream = self._stream
-        stream.account.publish(deliver, header=idle_heartbeat(_NEVER_DELIVERED, stream.log.committed_seq))
-
-    def _is_served(self, deliver: bytes) -> bool:
-        subject = deliver.decode("utf-8", "surrogateescape")
-        consumers = self._consumers.values()
-        return any(each.config.direct and each.config.deliver_subject == subject for each in consumers)
 
     # -- status ------------------------------------------------------------------------------------------------------
 
