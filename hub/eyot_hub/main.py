@@ -6,6 +6,7 @@
     eyot-hub fleet     -c hub.toml            devices: last seen, delays, backlog
     eyot-hub devices   -c hub.toml            the same continuously: a streaming query with state per device
     eyot-hub backfill  -c hub.toml [TABLE..]  rebuild silver and gold tables
+    eyot-hub maintain  -c hub.toml            joins small files, removes old ones; without Spark
     eyot-hub report    -c hub.toml -o FILE    all of it as one HTML page
 
 `--once` ends ingest, aggregate and devices when they have caught up. The same commands run under spark-submit.
@@ -38,6 +39,7 @@ from eyot_hub.jobs.bronze import Ingest, Round
 from eyot_hub.jobs.config import Config, ConfigError, load, seconds
 from eyot_hub.jobs.fleet import Fleet
 from eyot_hub.jobs.gaps import Gaps, Report
+from eyot_hub.jobs.maintenance import Maintained, Maintenance
 from eyot_hub.jobs.parquet import ingest_parquet
 from eyot_hub.jobs.report import write_report
 from eyot_hub.jobs.session import session
@@ -88,6 +90,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     show = Show(as_json=options.json)
     try:
         config = load(options.config)
+        if options.command == "maintain":
+            return _maintain(config, options, show)
         command: Callable[[SparkSession, Config, argparse.Namespace, Show], int] = options.run
         return command(session(f"eyot-hub {options.command}", config.spark_settings()), config, options, show)
     except ConfigError as error:
@@ -141,6 +145,20 @@ def _backfill(spark: SparkSession, config: Config, options: argparse.Namespace, 
             raise ConfigError(f"{options.config}: there is no silver or gold table {name!r}")
     done = Aggregate(spark, config).rebuild(set(options.tables))
     show.value(asdict(done), _aggregate_text(done))
+    return 0
+
+
+def _maintain(config: Config, options: argparse.Namespace, show: Show) -> int:
+    job = Maintenance(config, compact=not options.no_compact, vacuum=not options.no_vacuum)
+    stop = _stop_on_signal()
+    while not stop():
+        for done in job.round(stop):
+            show.value(asdict(done), _maintained_text(done))
+        if options.once:
+            break
+        due = time.monotonic() + options.every
+        while not stop() and time.monotonic() < due:
+            time.sleep(min(1.0, options.every))
     return 0
 
 
@@ -247,6 +265,15 @@ def _parser() -> argparse.ArgumentParser:
     devices.add_argument("--once", action="store_true", help="end when it has caught up")
     backfill = command("backfill", _backfill, "fill silver and gold tables anew")
     backfill.add_argument("tables", nargs="*", metavar="TABLE", help="silver and gold tables (default: all)")
+    maintain = command(
+        "maintain", _maintain, "join small files of all tables, and remove files that no recent version needs"
+    )
+    maintain.add_argument("--once", action="store_true", help="end after one round")
+    maintain.add_argument(
+        "--every", type=_time, default="1h", metavar="TIME", help="how long to wait between rounds (default: 1h)"
+    )
+    maintain.add_argument("--no-compact", action="store_true", help="join no files")
+    maintain.add_argument("--no-vacuum", action="store_true", help="remove no files")
     report = command("report", _report, "gaps and fleet, and all of it as one HTML page")
     report.add_argument(
         "-o",
@@ -295,6 +322,11 @@ def _aggregate_text(done: AggregateRound) -> str:
         for one in done.gold
     ]
     return "\n".join(lines)
+
+
+def _maintained_text(done: Maintained) -> str:
+    refused = ", not joined: other jobs write" if done.refused else ""
+    return f"{done.table}: {done.files_before} files, now {done.files}{refused}; {done.removed} old files removed"
 
 
 def _gaps_text(report: Report) -> str:

@@ -91,6 +91,13 @@ class LakeTable:
     def exists(cls, root: str, storage_options: Mapping[str, str] | None = None) -> bool:
         return bool(DeltaTable.is_deltatable(root, storage_options=dict(storage_options or {}) or None))
 
+    @classmethod
+    def existing(cls, root: str, storage_options: Mapping[str, str], compression: str) -> LakeTable:
+        """Return a table with the columns and the partitioning that it has. Raises TableNotFoundError."""
+        delta = DeltaTable(root, storage_options=dict(storage_options) or None)
+        by = tuple(delta.metadata().partition_columns)
+        return cls(TableSpec(root, pa.schema(delta.schema().to_arrow()), by, compression), storage_options)
+
     def _open(self) -> DeltaTable:
         try:
             return DeltaTable(self.spec.root, storage_options=self._storage)
@@ -315,15 +322,20 @@ class LakeTable:
                 spec.writer().discard(files)
                 raise
 
-    def maintain(self, *, compact: bool, vacuum_hours: float | None) -> None:
-        """Join small files, and remove files that no version newer than `vacuum_hours` needs, orphans included."""
+    def maintain(self, *, compact: bool, vacuum_hours: float | None) -> int:
+        """Join small files, and remove files that no version newer than `vacuum_hours` needs, orphans included.
+
+        Returns how many files were removed.
+        """
         if compact:
             self._compact()
-        if vacuum_hours is not None:
-            self._delta.vacuum(
-                retention_hours=max(0, int(vacuum_hours)), dry_run=False, enforce_retention_duration=False, full=True
-            )
-            self.refresh()
+        if vacuum_hours is None:
+            return 0
+        removed = self._delta.vacuum(
+            retention_hours=max(0, int(vacuum_hours)), dry_run=False, enforce_retention_duration=False, full=True
+        )
+        self.refresh()
+        return len(removed)
 
 
 def _prefixed(action: Mapping[str, Any], prefix: str) -> dict[str, Any]:

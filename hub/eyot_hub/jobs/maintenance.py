@@ -1,0 +1,77 @@
+"""The job `maintain`: joins the small files of every table, and removes files that no recent version needs.
+
+It needs no Spark and may run beside all other jobs. A compaction is one commit, which holds the joined file and the
+removal of its parts, or neither; it is refused when another job committed meanwhile, and made again. A vacuum removes
+only what no version of the last hours names. A job killed at any moment therefore leaves every row once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from deltalake.exceptions import DeltaError
+
+from eyot_hub.jobs.config import Config
+from eyot_hub.jobs.table import Fenced, LakeTable
+
+log = logging.getLogger(__name__)
+
+TRIES: Final = 3
+#: Tables that a lake holds beside silver and gold, where their jobs have run.
+_OTHERS: Final = ("bronze", "quarantine", "segments", "gaps", "origins", "fleet", "devices")
+
+
+@dataclass
+class Maintained:
+    """What was done to one table. `refused`: other jobs committed all the time, so its files were not joined."""
+
+    table: str
+    files_before: int = 0
+    files: int = 0
+    removed: int = 0  # files that the vacuum removed, those of killed tasks included
+    refused: bool = False
+
+
+class Maintenance:
+    """All tables of a configuration that exist; call `round` repeatedly."""
+
+    def __init__(self, config: Config, *, compact: bool = True, vacuum: bool = True) -> None:
+        """`vacuum`: unless `vacuum_after` is 0."""
+        self._config = config
+        self._compact = compact
+        self._vacuum_hours = config.bronze.vacuum_hours if vacuum else 0.0
+
+    def round(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Maintained]:
+        """Maintain one table after the other and yield the results."""
+        for name, root in self._places():
+            if stop():
+                return
+            if LakeTable.exists(root, self._config.lake.storage_options):
+                yield self._maintain(name, root)
+
+    def _places(self) -> Iterator[tuple[str, str]]:
+        names = [(name,) for name in _OTHERS]
+        below = [("silver", one.name) for one in self._config.silver] + [
+            ("gold", one.name) for one in self._config.gold
+        ]
+        for place in [*names, *below]:
+            yield "/".join(place), self._config.folder(*place)
+
+    def _maintain(self, name: str, root: str) -> Maintained:
+        table = LakeTable.existing(root, self._config.lake.storage_options, self._config.lake.compression)
+        done = Maintained(name, files_before=len(table.files()))
+        for left in reversed(range(TRIES if self._compact else 0)):
+            try:
+                table.maintain(compact=True, vacuum_hours=None)
+                break
+            except (DeltaError, Fenced) as error:
+                log.info("table %s is written by another job: %s", root, error)
+                table.refresh()
+                done.refused = not left
+        if self._vacuum_hours:
+            done.removed = table.maintain(compact=False, vacuum_hours=self._vacuum_hours)
+        done.files = len(table.files())
+        return done
