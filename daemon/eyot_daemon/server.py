@@ -25,6 +25,7 @@ from eyot_daemon.jetstream.service import JetStreamService
 from eyot_daemon.leaf.service import LeafService
 from eyot_daemon.leaf.sync_service import SyncService
 from eyot_daemon.monitor.device_status import StatusService
+from eyot_daemon.monitor.page.service import PageService
 from eyot_daemon.monitor.service import MonitoringService
 from eyot_daemon.monitor.status_line import status_line
 from eyot_daemon.monitor.system_services import SystemServices
@@ -97,11 +98,12 @@ class Server:
         accounts.keep_claims(self._system.server_info)
         leaf_links = LeafService(broker.links, accounts.authenticators.leaf)
         clients = ClientService(self.clients)
+        page = PageService(self.clients, lambda: self._jetstream.path)
         # These outlive the connections.
         self._frame: list[Service[Any]] = [
             accounts,
             LogService(logs, options),
-            MonitoringService(self.clients, env),
+            MonitoringService(self.clients, env, lambda: page.answers),
             StateFiles(),
         ]
         mqtt = self._mqtt = MqttService(clients, self._speak_mqtt)
@@ -121,6 +123,7 @@ class Server:
             leaf_links,
             self._bridges,
             StatusService(broker),
+            page,
         ]
         #: In the order in which they start and reload; they stop in the reverse.
         self.services = [*self._frame, *self._serving]

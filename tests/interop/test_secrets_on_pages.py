@@ -17,6 +17,7 @@ PAGES = (
     "/", "/varz", "/connz?auth=1&subs=detail&state=any", "/subsz?subs=1", "/routez", "/gatewayz", "/leafz?subs=1",
     "/accountz?acc=A", "/accountz", "/accstatz?unused=1", "/jsz?accounts=1&streams=1&consumers=1&config=1", "/healthz?details=1",
     "/ipqueuesz", "/stacksz", "/debug/vars", "/eyot/status", "/eyot/syncz", "/metrics",
+    "/eyot/page", "/eyot/page.json", "/eyot/history.json",
 )  # fmt: skip
 SERVICES = (
     "IDZ",
@@ -35,6 +36,7 @@ SERVICES = (
 CONFIG = """
 server_name: s
 system_account: SYS
+eyot { http { page: true } }
 jetstream { store_dir: "%WORKDIR%/store", key: "s3cr3t-store-key" }
 accounts {
   A { jetstream: enabled, users: [{user: a, password: s3cr3t-of-a}] }
@@ -46,7 +48,7 @@ leafnodes { listen: "127.0.0.1:%LEAF_PORT%"
 }
 """
 #: Flags replace the file's users, so they are tried on their own.
-FLAGGED = 'server_name: s\nleafnodes { remotes: [{urls: ["nats://remote:s3cr3t-of-remote@127.0.0.1:1"]}] }\n'
+FLAGGED = 'server_name: s\neyot { http { page: true } }\nleafnodes { remotes: [{urls: ["nats://remote:s3cr3t-of-remote@127.0.0.1:1"]}] }\n'
 
 
 class Flagged(Eyotd):

@@ -80,6 +80,16 @@ class EyotStatusOptions(Struct, frozen=True, kw_only=True):
     account: str = "$G"
 
 
+class EyotHttpOptions(Struct, frozen=True, kw_only=True):
+    """`eyot { http { } }`: the local page beside the monitoring pages.
+
+    `page`: whether it is served. `hosts`: names under which browsers may ask for it, beside addresses and the machine's own name.
+    """
+
+    page: bool = False
+    hosts: tuple[str, ...] = ()
+
+
 class EyotOptions(Struct, frozen=True, kw_only=True):
     """`eyot { }`: options that nats-server does not have.
 
@@ -95,6 +105,7 @@ class EyotOptions(Struct, frozen=True, kw_only=True):
     mqtt: MqttBounds = MqttBounds()
     bridges: tuple[BridgeOptions, ...] = ()
     monitoring_jsonp: bool = False
+    http: EyotHttpOptions = EyotHttpOptions()
 
     def control_path(self, env: Mapping[str, str]) -> Path | None:
         """Return the control socket's path; None: no socket.

@@ -8,6 +8,7 @@ from eyot_daemon.config.accounts_read import is_enabled
 from eyot_daemon.config.bridges_read import read_bridges
 from eyot_daemon.config.jetstream import (
     EncryptionOptions,
+    EyotHttpOptions,
     EyotOptions,
     EyotStatusOptions,
     EyotStoreOptions,
@@ -127,9 +128,20 @@ def read_eyot(block: Block | None) -> EyotOptions:
         mqtt=read_mqtt_bounds(block.block("mqtt")),
         bridges=read_bridges(block.block("bridges")),
         monitoring_jsonp=block.boolean("monitoring_jsonp"),
+        http=_read_http(block.block("http")),
     )
     block.finish()
     return options
+
+
+def _read_http(block: Block | None) -> EyotHttpOptions:
+    if block is None:
+        return EyotHttpOptions()
+    page, hosts = block.boolean("page"), block.strings("hosts")
+    if any(not host or "/" in host or ":" in host for host in hosts):
+        raise block.error("expected names of hosts, without scheme and port", "hosts")
+    block.finish()
+    return EyotHttpOptions(page=page, hosts=tuple(host.lower() for host in hosts))
 
 
 def _read_status(block: Block | None) -> EyotStatusOptions | None:

@@ -30,6 +30,8 @@ from eyot_daemon.config.websocket import read_websocket
 from eyot_wire.conf import ConfMap, parse_file
 
 LAME_DUCK_DURATION_S_MIN = 30.0
+#: Where the local page is served if no monitoring port is configured.
+PAGE_HOST, PAGE_PORT = "127.0.0.1", 8222
 _INT32_MAX = 2**31 - 1
 
 _HUBS_JOB = "is the hub's job: run a real nats-server cluster there; eyotd is one server with leaf links"
@@ -65,6 +67,9 @@ def read_options(conf_map: ConfMap, config_file: str = "") -> Loaded:
     values: dict[str, Any] = {"config_file": config_file, "config_digest": digest}
     for read in (_read_listener, _read_logging, _read_limits, _read_access, _read_monitoring, _read_identity):
         values |= read(block)
+    eyot = read_eyot(block.block("eyot"))
+    if eyot.http.page and not values.get("http_port") and not values.get("https_port"):
+        values |= {"http_host": PAGE_HOST, "http_port": PAGE_PORT}
     options = Options(
         **values,
         tls=read_tls(block, "tls"),
@@ -72,7 +77,7 @@ def read_options(conf_map: ConfMap, config_file: str = "") -> Loaded:
         websocket=read_websocket(block),
         mqtt=read_mqtt(block),
         jetstream=_with_top_store_dir(block),
-        eyot=read_eyot(block.block("eyot")),
+        eyot=eyot,
     )
     block.finish()
     _note_plaintext(options, reading)

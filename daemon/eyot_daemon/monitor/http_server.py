@@ -47,11 +47,15 @@ ACCEPT_AGAIN_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A request. `path` is decoded; of a parameter that is given more than once, `query` has the last value."""
+    """A request. `path` is decoded; of a parameter that is given more than once, `query` has the last value.
+
+    `host`: the header of that name, "" without one.
+    """
 
     method: str
     path: str
     query: dict[str, str]
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +175,9 @@ class _Connection:
             if not target.startswith("/"):  # the absolute form, which proxies send
                 target = urlsplit(target)._replace(scheme="", netloc="").geturl()
             path, _, query = target.partition("?")
+            host = next((value.decode("latin-1") for name, value in request.headers if name == b"host"), "")
             asked = HttpRequest(
-                request.method.decode(), unquote(path) or "/", dict(parse_qsl(query, keep_blank_values=True))
+                request.method.decode(), unquote(path) or "/", dict(parse_qsl(query, keep_blank_values=True)), host
             )
         except ValueError:
             return _plain(400)

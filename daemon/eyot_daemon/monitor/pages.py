@@ -32,6 +32,8 @@ from eyot_daemon.monitor import server as monitor_server
 from eyot_daemon.monitor.connz import BadQuery
 from eyot_daemon.monitor.http_server import HttpRequest, HttpResponse, plain_text, serve
 from eyot_daemon.monitor.metrics import CONTENT_TYPE, exposition
+from eyot_daemon.monitor.page.answers import PATHS as PAGE_PATHS
+from eyot_daemon.monitor.page.answers import PageAnswers
 from eyot_daemon.monitor.queries import Query, connz_query, healthz_query, jsz_query, leafz_query, subsz_query
 from eyot_daemon.net.binding import bind
 
@@ -51,8 +53,9 @@ Page = Callable[[Query], object]
 class Monitoring:
     """The pages of one server and the sockets they are served on."""
 
-    def __init__(self, clients: Clients) -> None:
+    def __init__(self, clients: Clients, page: Callable[[], PageAnswers | None] = lambda: None) -> None:
         self.clients = clients
+        self._page = page
         self.broker = clients.broker
         self.requests: Counter[str] = Counter()
         self._cpu = monitor_server.CpuMeter()
@@ -183,6 +186,9 @@ class Monitoring:
             return plain_text("Temporary Redirect", 307, [("Location", quote(path) + query)])
         if path.rstrip("/") == self._base:
             return self._index(pages)
+        answers = self._page()
+        if answers is not None and path.removeprefix(self._base) in PAGE_PATHS:
+            return answers.answer(path.removeprefix(self._base), request)
         if path == self._base + "/metrics":
             self.requests["/metrics"] += 1
             return HttpResponse(exposition(self.clients), CONTENT_TYPE)
@@ -196,6 +202,8 @@ class Monitoring:
         links = "".join(
             f'<li><a href="{path}">{name}</a></li>' for path, (name, _) in pages.items() if path == self._base + name
         )
+        if self._page() is not None:
+            links = f'<li><a href="{self._base}{PAGE_PATHS[0]}">{PAGE_PATHS[0]}</a></li>{links}'
         title = html.escape(self.broker.server_name)
         body = f"<!doctype html><title>Eyot</title><h1>{title}</h1><ul>{links}</ul>"
         return HttpResponse(body.encode(), "text/html; charset=utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
@@ -18,6 +18,7 @@ from eyot_daemon.process.start_error import StartError, cannot_listen
 from eyot_daemon.router.providers import HealthzQuery, Unhealthy
 
 if TYPE_CHECKING:
+    from eyot_daemon.monitor.page.answers import PageAnswers
     from eyot_daemon.monitor.pages import Monitoring
 
 log = logging.getLogger("eyot")
@@ -34,12 +35,15 @@ class MonitoringConfiguration(NamedTuple):
 
 
 class MonitoringService:
-    """The pages of one daemon. `env` is the process's environment."""
+    """The pages of one daemon. `env` is the process's environment, `page` gives the local page while it is served."""
 
     name = "monitoring"
 
-    def __init__(self, clients: Clients, env: Mapping[str, str]) -> None:
+    def __init__(
+        self, clients: Clients, env: Mapping[str, str], page: Callable[[], PageAnswers | None] = lambda: None
+    ) -> None:
         self._clients = clients
+        self._page = page
         self._env = env
         self._pages: Monitoring | None = None
 
@@ -56,7 +60,7 @@ class MonitoringService:
             return
         from eyot_daemon.monitor.pages import Monitoring  # a daemon without pages starts without their libraries
 
-        pages = self._pages = Monitoring(self._clients)
+        pages = self._pages = Monitoring(self._clients, self._page)
         host = options.http_host or options.host
         if options.http_port:
             self._listen(pages, "http", host, options.http_port, runtime.ports)

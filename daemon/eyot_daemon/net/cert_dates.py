@@ -42,13 +42,17 @@ def out_of_date(options: Options, now: datetime.datetime) -> Iterator[str]:
     An unreadable file is skipped: the code that needs it reports it.
     """
     for file in own_certificates(options):
-        try:
-            pem = Path(file).read_bytes()
-        except OSError:
-            continue
-        trouble = _trouble(pem, now)
+        trouble = trouble_of(file, now)
         if trouble:
             yield f"TLS certificate {file} {trouble}"
+
+
+def trouble_of(file: str, now: datetime.datetime) -> str:
+    """Return the problem with the dates of a file's certificates at `now`; "" without one, or if the file is unreadable."""
+    try:
+        return _trouble(Path(file).read_bytes(), now)
+    except OSError:
+        return ""
 
 
 def not_after(file: str) -> datetime.datetime | None:

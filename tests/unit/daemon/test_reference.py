@@ -35,7 +35,8 @@ CONFIG = """eyot {
  }, topics {
  out: [ {
  } ], in: [ {
- } ] } } } }
+ } ] } } }, http {
+ } }
 leafnodes { remotes [ { url: "nats-leaf://h:1" } ] }
 """
 BLOCKS = {
@@ -52,9 +53,10 @@ BLOCKS = {
     13: "bridges.NAME.topics.",
     14: "bridges.NAME.topics.out.",
     15: "bridges.NAME.topics.in.",
+    16: "http.",
 }
 BLOCK_KEYS = {"store", "status", "mqtt", "sync", "sync.streams", "sync.remotes", "sync.remotes.metered"}
-BLOCK_KEYS |= {"bridges", "bridges.NAME.credentials", "bridges.NAME.topics"}
+BLOCK_KEYS |= {"http", "bridges", "bridges.NAME.credentials", "bridges.NAME.topics"}
 OTHER_SPELLINGS = {"control", "status.interval", "sync.streams.NAME.window", "sync.remotes.window"}
 OTHER_SPELLINGS |= {"bridges.NAME.stream", "bridges.NAME.credentials.username", "bridges.NAME.credentials.pass"}
 OTHER_SPELLINGS |= {"bridges.NAME.topics.out.topic", "bridges.NAME.topics.in.topic"}

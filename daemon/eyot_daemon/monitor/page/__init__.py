@@ -1,0 +1,12 @@
+"""The local page of a device: `eyot { http { page: true } }`.
+
+    page.html    what the browser shows: one document, no request to another origin
+    answers.py   the addresses below `/eyot/`, and who may ask
+    report.py    `/eyot/page.json`
+    history.py   the last day of each stream, kept in a ring
+    sampler.py   the samples of the history
+    bundle.py    the support bundle, with the configuration of redacted_config.py
+    service.py   all of it as a service of the daemon
+
+`recent_log.py` and `hardware.py` hold what the report shows besides.
+"""

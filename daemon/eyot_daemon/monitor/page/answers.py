@@ -1,0 +1,137 @@
+"""The addresses of the local page: `/eyot/page`, its JSON, the history and the support bundle.
+
+The page has no actions. A browser is answered only under a name of this machine: a foreign web site that lets its own name point
+here (DNS rebinding) gets nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import re
+import socket
+from collections.abc import Mapping
+from functools import cache
+from hashlib import sha256
+from importlib import resources
+from urllib.parse import urlsplit
+
+import msgspec
+
+from eyot_daemon.client.clients import Clients
+from eyot_daemon.monitor import accounts as monitor_accounts
+from eyot_daemon.monitor import server as monitor_server
+from eyot_daemon.monitor.http_server import HttpRequest, HttpResponse, plain_text
+from eyot_daemon.monitor.page.bundle import archive, bundle_name
+from eyot_daemon.monitor.page.history import History, HistoryReport
+from eyot_daemon.monitor.page.recent_log import RecentLog
+from eyot_daemon.monitor.page.redacted_config import redacted_config
+from eyot_daemon.monitor.page.report import PageReporter
+from eyot_daemon.router.providers import HealthzQuery, JszQuery, LeafzQuery
+from eyot_wire.go.time import ns_to_rfc3339
+
+PATHS = ("/eyot/page", "/eyot/page.json", "/eyot/history.json", "/eyot/support-bundle")
+_INLINE = re.compile(rb"<(style|script)>(.*?)</\1>", re.DOTALL)
+_MINUTE_NS = 60 * 10**9
+_HEADERS = (
+    ("Cache-Control", "no-store"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+)
+
+
+class PageAnswers:
+    """What the page's addresses answer. The service owns `history` and `recent`."""
+
+    def __init__(self, clients: Clients, history: History, recent: RecentLog) -> None:
+        self._clients = clients
+        self._history = history
+        self._recent = recent
+        self._reporter = PageReporter(clients, recent)
+        self._shown: tuple[int, HistoryReport] | None = None
+
+    def answer(self, path: str, request: HttpRequest) -> HttpResponse:
+        """Answer one of `PATHS`."""
+        if request.method not in ("GET", "HEAD"):
+            return plain_text("Method Not Allowed", 405, [("Allow", "GET, HEAD")])
+        if not is_own_name(request.host, self._clients.broker.options.eyot.http.hosts):
+            return plain_text("the page is not served under this name: see eyot { http { hosts } }", 421)
+        if path == "/eyot/page":
+            html, policy = document()
+            headers = (*_HEADERS, ("Content-Security-Policy", policy), ("X-Frame-Options", "DENY"))
+            return HttpResponse(html, "text/html; charset=utf-8", 200, headers)
+        if path == "/eyot/page.json":
+            return _json(self._reporter.report())
+        if path == "/eyot/history.json":
+            return _json(self._day())
+        return self._bundle()
+
+    def _day(self) -> HistoryReport:
+        """Return the history; it changes once a minute."""
+        minute = self._clients.broker.clock.now_ns() // _MINUTE_NS
+        if self._shown is None or self._shown[0] != minute:
+            self._shown = minute, self._history.report(minute)
+        return self._shown[1]
+
+    def _bundle(self) -> HttpResponse:
+        broker = self._clients.broker
+        now_ns = broker.clock.now_ns()
+        name = bundle_name(broker.server_name, ns_to_rfc3339(now_ns))
+        content = archive(name, self._files(), now_ns // 10**9)
+        headers = (*_HEADERS, ("Content-Disposition", f'attachment; filename="{name}.tar.gz"'))
+        return HttpResponse(content, "application/gzip", 200, headers)
+
+    def _files(self) -> Mapping[str, bytes]:
+        clients, broker = self._clients, self._clients.broker
+        jsz = JszQuery(accounts=True, streams=True, consumers=True)
+        pages = {
+            "page.json": self._reporter.report(),
+            "history.json": self._day(),
+            "healthz.json": monitor_server.healthz(clients, HealthzQuery(details=True)),
+            "leafz.json": monitor_accounts.leafz(broker, LeafzQuery()),
+            "jsz.json": monitor_accounts.jsz(broker, jsz),
+        }
+        files = {path: msgspec.json.format(msgspec.json.encode(page), indent=2) for path, page in pages.items()}
+        files["configuration.json"] = redacted_config(broker.options.config_file).encode()
+        files["log.txt"] = "".join(f"{line}\n" for line in self._recent.lines()).encode("utf-8", "backslashreplace")
+        return files
+
+
+@cache
+def document() -> tuple[bytes, str]:
+    """Return the document and its Content-Security-Policy, which allows the document's own style and script by their hashes."""
+    html = resources.files(__package__).joinpath("page.html").read_bytes()
+    hashes: dict[str, str] = {}
+    for kind, text in _INLINE.findall(html):
+        hashes[kind.decode()] = base64.b64encode(sha256(text).digest()).decode()
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{hashes['script']}'; style-src 'sha256-{hashes['style']}'; "
+        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return html, policy
+
+
+def is_own_name(host: str, names: tuple[str, ...]) -> bool:
+    """Return whether a Host header names this machine: an address, localhost, its host name, or one of `names`.
+
+    Without the header the request is not a browser's.
+    """
+    if not host:
+        return True
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").lower().rstrip(".")
+    except ValueError:
+        return False
+    own = socket.gethostname().lower()
+    if name in ("localhost", own, f"{own.partition('.')[0]}.local", *names) or name.endswith(".localhost"):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _json(body: object) -> HttpResponse:
+    return HttpResponse(msgspec.json.encode(body), headers=_HEADERS)

@@ -1,0 +1,85 @@
+"""The local page as a service of the daemon. A daemon without the page loads nothing of it and keeps no samples."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from eyot_daemon.client.clients import Clients
+from eyot_daemon.config.options import Options
+from eyot_daemon.process.service import ReloadSteps, Runtime
+from eyot_daemon.router.providers import HealthzQuery, Unhealthy
+
+if TYPE_CHECKING:
+    from eyot_daemon.monitor.page.answers import PageAnswers
+
+log = logging.getLogger("eyot")
+
+
+class PageService:
+    """Runs while the page is configured. `store_path`: the directory of JetStream's store, None while there is none."""
+
+    name = "page"
+
+    def __init__(self, clients: Clients, store_path: Callable[[], Path | None]) -> None:
+        self._clients = clients
+        self._store_path = store_path
+        self._nursery: trio.Nursery | None = None
+        self._scope: trio.CancelScope | None = None
+        self._log: logging.Handler | None = None
+        #: what the page's addresses answer; None: the page is not served
+        self.answers: PageAnswers | None = None
+
+    def configure(self, options: Options) -> bool:
+        return options.eyot.http.page
+
+    def start(self, prepared: bool, runtime: Runtime) -> None:
+        self._nursery = runtime.nursery
+        self._apply(prepared)
+
+    def reload(self, prepared: bool, steps: ReloadSteps) -> None:
+        steps.last(lambda: self._apply(prepared))
+
+    def health(self, query: HealthzQuery) -> Unhealthy | None:
+        """Return None: a history that cannot be written harms nobody."""
+        return None
+
+    def stop(self) -> None:
+        """End; the last samples are written."""
+        self._apply(False)
+
+    def _apply(self, wanted: bool) -> None:
+        if wanted and self.answers is None:
+            self._begin()
+        elif not wanted and self.answers is not None:
+            self._end()
+
+    def _begin(self) -> None:
+        from eyot_daemon.monitor.page.answers import PageAnswers
+        from eyot_daemon.monitor.page.history import History
+        from eyot_daemon.monitor.page.recent_log import RecentLog
+        from eyot_daemon.monitor.page.sampler import Sampler
+
+        assert self._nursery is not None
+        history, recent = History(), RecentLog()
+        self.answers = PageAnswers(self._clients, history, recent)
+        self._log, self._scope = recent, trio.CancelScope()
+        log.addHandler(recent)
+        sampler = Sampler(self._clients.broker, history, self._store_path)
+        self._nursery.start_soon(_run, self._scope, sampler.run)
+
+    def _end(self) -> None:
+        if self._log is not None:
+            log.removeHandler(self._log)
+        if self._scope is not None:
+            self._scope.cancel()
+        self.answers = self._log = self._scope = None
+
+
+async def _run(scope: trio.CancelScope, run: Callable[[], Awaitable[None]]) -> None:
+    with scope:
+        await run()
