@@ -64,11 +64,11 @@ Edge = Literal["earliest", "latest"]
 
 @dataclass(frozen=True)
 class Bound:
-    """Where reading starts or ends: an edge, a time, or sequences per stream (for other streams: the edge)."""
+    """Where reading starts or ends: an edge, a time, or per stream a sequence, an edge or a time (for other streams: the edge)."""
 
     edge: Edge
     time: str | None = None  # RFC 3339
-    sequences: Mapping[str, int | Edge] | None = None
+    sequences: Mapping[str, int | str] | None = None  # texts: earliest, latest, or RFC 3339
 
 
 @dataclass(frozen=True)
@@ -311,23 +311,30 @@ def _bound(given: _Given, name: str, default: Edge) -> Bound:
         return Bound("latest")
     if value.startswith("{"):
         return Bound("earliest" if name == "startingOffsets" else "latest", sequences=_sequences(name, value))
-    try:
-        when = ns_to_rfc3339(int(value) * 1_000_000) if value.isdecimal() else ns_to_rfc3339(rfc3339_to_ns(value))
-    except (ValueError, OverflowError):
+    when = _time(value)
+    if when is None:
         raise OptionError(
             name,
             f"is {value!r}; it must be earliest, latest, a time (2026-01-31T00:00:00Z or milliseconds) or JSON "
             '({"STREAM": 17})',
-        ) from None
+        )
     return Bound("earliest" if name == "startingOffsets" else "latest", time=when)
 
 
-def _sequences(name: str, value: str) -> dict[str, int | Edge]:
+def _time(value: str) -> str | None:
+    """Return a time, or milliseconds since 1970, as RFC 3339; None for another text."""
+    try:
+        return ns_to_rfc3339(int(value) * 1_000_000) if value.isdecimal() else ns_to_rfc3339(rfc3339_to_ns(value))
+    except (ValueError, OverflowError):
+        return None
+
+
+def _sequences(name: str, value: str) -> dict[str, int | str]:
     try:
         parsed = json.loads(value)
     except ValueError as error:
         raise OptionError(name, f"is not JSON: {error}") from None
-    found: dict[str, int | Edge] = {}
+    found: dict[str, int | str] = {}
     for stream, sequence in parsed.items():
         if (
             sequence == "latest"
@@ -335,8 +342,10 @@ def _sequences(name: str, value: str) -> dict[str, int | Edge]:
             or (isinstance(sequence, int) and not isinstance(sequence, bool) and 0 <= sequence < 2**63)
         ):
             found[stream] = sequence
+        elif isinstance(sequence, str) and (when := _time(sequence)) is not None:
+            found[stream] = when
         else:
             raise OptionError(
-                name, f"has for stream {stream!r} neither a sequence nor earliest or latest: {sequence!r}"
+                name, f"has for stream {stream!r} neither a sequence nor earliest, latest or a time: {sequence!r}"
             )
     return found

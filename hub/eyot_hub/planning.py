@@ -105,8 +105,11 @@ class Planner:
             return edge
         if edge == "earliest":
             return info.state.first_seq
-        # As an end in JSON, "latest" is the last message; elsewhere a bound lies before the message it names.
-        return info.state.last_seq + (0 if bound.sequences is not None and option == "endingOffsets" else 1)
+        # As an end in JSON, a bound is the last message; elsewhere it lies before the message it names.
+        included = 1 if bound.sequences is not None and option == "endingOffsets" else 0
+        if edge == "latest":
+            return info.state.last_seq + 1 - included
+        return self.jetstream.sequence_at(info.name, edge) - included
 
     def checked_start(self, info: StreamInfo, start: Position | None) -> int:
         """Return the first sequence to read after `start`. Raises DataLoss when messages from there on are gone.

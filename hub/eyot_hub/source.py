@@ -99,7 +99,8 @@ class JetStreamReader(DataSourceReader):
             starting, ending = planner.starting(streams), planner.ending(streams)
             spans = []
             for name, info in streams.items():
-                exact = self._options.starting.sequences is not None and name in self._options.starting.sequences
+                # Messages below a named sequence may be gone, which is data loss; a time or an edge finds what there is.
+                exact = isinstance((self._options.starting.sequences or {}).get(name), int)
                 first = planner.checked_start(info, starting[name]) if exact else starting[name].sequence + 1
                 span = StreamRange(name, info.created, max(first, info.state.first_seq), ending[name].sequence)
                 spans.append((span, planner.labels(info)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -87,6 +88,29 @@ def test_a_time_as_start_and_end(spark: SparkSession, streams: Streams) -> None:
     assert numbers(read(spark, streams, "S", startingOffsets=middle)) == list(range(5, 10))
     assert numbers(read(spark, streams, "S", endingOffsets=middle)) == list(range(5))
     assert numbers(read(spark, streams, "S", startingOffsets="2099-01-01T00:00:00Z")) == []
+
+
+def test_a_time_per_stream(spark: SparkSession, streams: Streams) -> None:
+    for name in ("S", "T"):
+        streams.create(name, [name.lower()])
+        streams.publish(numbered(name.lower(), 10))
+    middle = streams.api("STREAM.MSG.GET.S", {"seq": 6})["message"]["time"]
+
+    def sequences(**bounds: dict[str, str | int]) -> dict[str, list[int]]:
+        frame = read(spark, streams, "S,T", **{name: json.dumps(bound) for name, bound in bounds.items()})
+        rows = frame.select("stream", "sequence").collect()
+        return {name: sorted(row["sequence"] for row in rows if row["stream"] == name) for name in ("S", "T")}
+
+    everything = list(range(1, 11))
+    assert sequences(startingOffsets={"S": middle, "T": 9}) == {"S": [6, 7, 8, 9, 10], "T": [9, 10]}
+    assert sequences(startingOffsets={"S": middle}) == {"S": [6, 7, 8, 9, 10], "T": everything}
+    # An end by time excludes what was stored then; an end by sequence is the last message.
+    assert sequences(endingOffsets={"S": middle, "T": 2}) == {"S": [1, 2, 3, 4, 5], "T": [1, 2]}
+    assert sequences(endingOffsets={"S": "2000-01-01T00:00:00Z"}) == {"S": [], "T": everything}
+    assert sequences(startingOffsets={"S": "2099-01-01T00:00:00Z"}) == {"S": [], "T": everything}
+    # Times do not lose what limits removed before.
+    streams.api("STREAM.PURGE.S", {"seq": 4})
+    assert sequences(startingOffsets={"S": "2000-01-01T00:00:00Z"})["S"] == list(range(4, 11))
 
 
 def test_several_streams_and_patterns(spark: SparkSession, streams: Streams) -> None:

@@ -58,6 +58,16 @@ def test_milliseconds_are_a_time() -> None:
     assert source_options({**GOOD, "startingOffsets": "1767225600000"}).starting.time == "2026-01-01T00:00:00Z"
 
 
+def test_times_per_stream() -> None:
+    given = '{"A": "2026-01-01T01:00:00+01:00", "B": "1767225600000", "C": 1767225600000, "D": "latest"}'
+    expected = {"A": "2026-01-01T00:00:00Z", "B": "2026-01-01T00:00:00Z", "C": 1767225600000, "D": "latest"}
+    options = source_options({**GOOD, "startingOffsets": given, "endingOffsets": given})
+    assert options.starting == Bound("earliest", sequences=expected)
+    assert options.ending == Bound("latest", sequences=expected)
+    with pytest.raises(OptionError, match="neither a sequence nor earliest, latest or a time: 'soon'"):
+        source_options({**GOOD, "startingOffsets": '{"A": "soon"}'})
+
+
 @pytest.mark.parametrize(
     ("option", "value", "problem"),
     [
