@@ -6,6 +6,9 @@ from random import Random
 
 from eyot_wire import _publish_run
 from eyot_wire.mqtt import encoder, publish_run
+from eyot_wire.mqtt.decoder import decode
+from eyot_wire.mqtt.errors import MqttError
+from eyot_wire.mqtt.packets import Connect
 from eyot_wire.mqtt.properties import Properties
 
 #: Plain and compiled.
@@ -40,6 +43,39 @@ def cut(chance: Random, data: bytes) -> list[bytes]:
 def body_at(packet: bytes) -> int:
     """Where the body of a packet begins."""
     return 2 + next(index for index in range(4) if packet[1 + index] < 0x80)
+
+
+def one_by_one(data: bytes, level: int) -> list[object]:
+    """The packets of a client as the decoder alone finds them, up to the first fault: the name of its class."""
+    found: list[object] = []
+    at = 0
+    while at < len(data):
+        length = next((index for index in range(1, 5) if at + index >= len(data) or data[at + index] < 0x80), 5)
+        if at + length >= len(data) and length < 5:
+            break
+        size = sum((data[at + 1 + index] & 0x7F) << 7 * index for index in range(length))
+        if length == 5 or (level == 5 and length > 1 and not data[at + length]):
+            return [*found, "MalformedPacket"]
+        start = at + 1 + length
+        if start + size > len(data):
+            break
+        try:
+            packet = decode(data[at], data[start : start + size], level)
+        except MqttError as error:
+            return [*found, type(error).__name__]
+        if isinstance(packet, Connect):
+            return [*found, "ProtocolError"]
+        found.append(packet)
+        at = start + size
+    return found
+
+
+def damaged(chance: Random, level: int) -> bytes:
+    """Packets of a client, with some bytes changed."""
+    data = bytearray(b"".join(publishes(chance, level)))
+    for _ in range(chance.randrange(5)):
+        data[chance.randrange(min(len(data), 400))] = chance.choice((0, 0x30, 0x80, chance.randrange(256)))
+    return bytes(data)
 
 
 def scanned(twin: int, seed: int) -> list[object]:

@@ -69,7 +69,7 @@ def send_run(dest: MqttSender, run: PlainPublishes, options: SubOptions) -> None
     if backlog > BACKLOG_BYTES:
         dest.session.drops.count("slow", run.count)
         return
-    if not options.identifier and dest.takes_packets(run.packet_max(dest.level)):
+    if not options.identifier and dest.takes_run(run):
         packets = run.packets(dest.level)
         if backlog + len(packets) <= BACKLOG_BYTES:
             dest.send_publishes(packets, run.count, run.payload_bytes)

@@ -190,9 +190,11 @@ class MqttSender(ServedClient):
         self.traffic.sent[qos] += count
         self.traffic.payload_out += payload_bytes
 
-    def takes_packets(self, size: int) -> bool:
-        """Return whether the client takes plain packets of this size as they are: no alias shortens their topic."""
-        return not self._aliases_out.maximum and (not self._packet_max or size <= self._packet_max)
+    def takes_run(self, run: PlainPublishes) -> bool:
+        """Return whether the client takes the packets of a run as they are: no alias shortens their topic."""
+        if self._aliases_out.maximum:
+            return False
+        return not self._packet_max or run.packet_max(self.level) <= self._packet_max
 
     def deliver_run(self, sub: Subscription, subject: bytes, run: PlainPublishes, publisher: Publisher) -> None:
         """Deliver a run of plain publishes on `subject` for one subscription; what was sent shows in `out_msgs`."""

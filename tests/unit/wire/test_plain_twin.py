@@ -14,6 +14,7 @@ SAME_TESTS = [
     "unit/wire/test_scanner.py",
     "unit/wire/test_leaf_scanner.py",
     "unit/wire/test_sublist.py",
+    "unit/wire/mqtt/test_mqtt_packets.py",
     "unit/daemon/test_account.py",
     "unit/daemon/test_fan_out_paths.py",
     "unit/daemon/test_client_protocol.py",

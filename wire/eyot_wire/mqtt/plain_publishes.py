@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eyot_wire.mqtt import encoder
-from eyot_wire.mqtt.native import payloads, scan_run
+from eyot_wire.mqtt.native import payloads
 from eyot_wire.mqtt.packet_types import V5
 from eyot_wire.mqtt.packets import Publish
 
@@ -52,21 +52,3 @@ class PlainPublishes:
     def packet_max(self, level: int) -> int:
         """Return the size of the largest packet for a subscriber of this level, at most 3 bytes too many."""
         return 5 + len(self.topic.encode()) + 2 + (level == V5) + self.payload_max
-
-
-def plain_publishes(
-    first: Publish, source: bytes, at: int, level: int, packet_bytes_max: int
-) -> tuple[PlainPublishes | None, int]:
-    """Return the run that begins at `at` in `source`, where the packet `first` is, and its end; None and `at` if there is none.
-
-    A run ends before a packet that is larger than `packet_bytes_max`.
-    """
-    if first.qos or first.retain or first.properties is not None:
-        return None, at
-    topic = first.topic.encode()
-    head = len(topic).to_bytes(2, "big") + topic + (b"\0" if level == V5 else b"")
-    scanned = scan_run(source, at, head, packet_bytes_max)
-    if not scanned.msgs:
-        return None, at
-    run = source if not at and scanned.end == len(source) else source[at : scanned.end]
-    return PlainPublishes(first.topic, level, run, len(head), scanned), scanned.end

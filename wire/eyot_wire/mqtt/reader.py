@@ -1,13 +1,20 @@
 """Cuts the bytes of a client into packets."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from eyot_wire.mqtt.decoder import decode
 from eyot_wire.mqtt.errors import MalformedPacket, ProtocolError
+from eyot_wire.mqtt.native import scan_run
 from eyot_wire.mqtt.packet_types import V5, PacketType
 from eyot_wire.mqtt.packets import Connect, Packet, Publish
-from eyot_wire.mqtt.plain_publishes import PlainPublishes, plain_publishes
+from eyot_wire.mqtt.plain_publishes import PlainPublishes
+from eyot_wire.mqtt.publish_run import PLAIN_PUBLISH
 from eyot_wire.mqtt.reason_codes import ReasonCode
+
+#: What a reader remembers of a client's topics: how many, and the longest, bytes.
+HEADS_MAX: Final = 256
+HEAD_BYTES_MAX: Final = 256
 
 
 class PacketReader:
@@ -17,13 +24,15 @@ class PacketReader:
     while nobody knows the peer. What is kept of an unfinished packet never exceeds that.
     """
 
-    __slots__ = ("_buffer", "_connect_max", "_level", "_max", "_missing")
+    __slots__ = ("_buffer", "_connect_max", "_level", "_max", "_missing", "_topics")
 
     def __init__(self, packet_bytes_max: int, *, connect_bytes_max: int) -> None:
         self._max = packet_bytes_max
         self._connect_max = connect_bytes_max
         self._level = 0
         self._buffer = bytearray()
+        #: topics of plain publishes by the bytes before the payload; None before the first
+        self._topics: dict[bytes, str] | None = None
         #: bytes until the packet in the buffer is whole; 0: not known
         self._missing = 0
 
@@ -68,14 +77,12 @@ class PacketReader:
             if end > size:
                 self._missing = end - size
                 break
-            packet = self._packet(source, at, start, end)
-            if type(packet) is Publish:
-                run, behind = plain_publishes(packet, source, at, self._level, self._max)
-                if run is not None:
-                    yield run
-                    at = behind
-                    continue
-            yield packet
+            if source[at] == PLAIN_PUBLISH:
+                run, at_end = self._run(source, at, start, end)
+                yield run
+                at = at_end
+                continue
+            yield self._packet(source, at, start, end)
             at = end
         if at < size:
             buffer += source[at:]
@@ -100,6 +107,37 @@ class PacketReader:
                     raise ProtocolError(f"a packet of {length} bytes", ReasonCode.PACKET_TOO_LARGE)
                 return at + offset + 1, length
         raise MalformedPacket("the remaining length has more than 4 bytes")
+
+    def _run(self, source: bytes, at: int, start: int, end: int) -> tuple[PlainPublishes | Packet, int]:
+        """Return the run of plain publishes that begins with a packet, or the packet alone, and where the next one begins.
+
+        The decoder reads the first packet of each topic; what it found is remembered with the bytes before the payload.
+        """
+        is_v5 = self._level == V5
+        payload_at = start + 2 + int.from_bytes(source[start : start + 2], "big") + is_v5
+        head = source[start:payload_at]
+        known = None if self._topics is None or payload_at > end else self._topics.get(head)
+        if known is None:
+            packet = self._packet(source, at, start, end)
+            if type(packet) is not Publish or packet.properties is not None or (is_v5 and head[-1:] != b"\0"):
+                return packet, end
+            known = packet.topic
+            self._remember(head, known)
+        else:
+            packet = None
+        scanned = scan_run(source, at, head, self._max)
+        if scanned.msgs:
+            whole = not at and scanned.end == len(source)
+            packets = source if whole else source[at : scanned.end]
+            return PlainPublishes(known, self._level, packets, len(head), scanned), scanned.end
+        return packet or self._packet(source, at, start, end), end
+
+    def _remember(self, head: bytes, topic: str) -> None:
+        if len(head) > HEAD_BYTES_MAX:
+            return
+        if self._topics is None or len(self._topics) >= HEADS_MAX:
+            self._topics = {}
+        self._topics[head] = topic
 
     def _packet(self, source: bytes, at: int, start: int, end: int) -> Packet:
         packet = decode(source[at], source[start:end], self._level)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from eyot_wire.mqtt import encoder, native
 from eyot_wire.mqtt.decoder import decode
+from eyot_wire.mqtt.errors import MqttError
 from eyot_wire.mqtt.packets import Connect, Packet, Publish
 from eyot_wire.mqtt.plain_publishes import PlainPublishes
 from eyot_wire.mqtt.properties import Properties
@@ -68,6 +69,24 @@ def test_a_reader_of_runs_reads_what_the_decoder_does(level: int, seed: int) -> 
             else:
                 got.append(packet)
     assert got == [decode(each[0], each[fixture.body_at(each) :], level) for each in sent]
+
+
+@pytest.mark.parametrize("level", [4, 5])
+@settings(max_examples=400, deadline=None)
+@given(seed=seeds)
+def test_damage_is_found_where_the_decoder_finds_it(level: int, seed: int) -> None:
+    chance = Random(seed)
+    data = fixture.damaged(chance, level)
+    reader = PacketReader(1 << 30, connect_bytes_max=1 << 16)
+    list(reader.feed(encoder.connect(Connect(level, "x"))))
+    got: list[object] = []
+    try:
+        for piece in fixture.cut(chance, data):
+            for packet in reader.feed_runs(piece):
+                got += packet.publishes() if isinstance(packet, PlainPublishes) else [packet]
+    except MqttError as error:
+        got.append(type(error).__name__)
+    assert got == fixture.one_by_one(data, level)
 
 
 def test_consecutive_publishes_are_one_operation() -> None:
