@@ -90,7 +90,7 @@ class Bridge:
         self.counters = BridgeCounters()
         self._env = env
         self._jetstream = jetstream
-        self._window = Window(options.inflight_max, INFLIGHT_BYTES_MAX)
+        self._window = Window(options.inflight_max, INFLIGHT_BYTES_MAX, broker.rng.randrange(1 << 16))
         self._turns = Turns()
         self._sizer = SliceSizer()
         self._gate = LinkGate(broker.sync, options.account, options.remote)
@@ -202,7 +202,7 @@ class Bridge:
             login = login_of(self.options, self._env)
             await self._ready_to_take_in()
             opened = await open_transport(counted, address, self.options)
-            connection = self._connection = self._connect(login.user, login.password)
+            connection = self.begin_connection(login.user, login.password)
             await self._serve(opened, connection)
             established = connection.established
             self._choose_level(connection)
@@ -211,7 +211,7 @@ class Bridge:
         except (LoginError, TransportError) as error:
             reason = str(error)
         finally:
-            self._connection_over()
+            self.connection_over()
             await trio.aclose_forcefully(stream)
         refused = self._ended is not None and self._ended.reason in LOGIN_REFUSED
         pause_s = REFUSED_PAUSES * self.options.reconnect_s if refused and not established else None
@@ -223,6 +223,12 @@ class Bridge:
         await self._incoming.ready.wait()
         if self._incoming.failure:
             raise TransportError(f"nothing can be taken in: {self._incoming.failure}")
+
+    def begin_connection(self, user: str | None, password: bytes | None) -> BridgeConnection:
+        """Return a new connection, which has sent CONNECT."""
+        connection = self._connection = self._connect(user, password)
+        connection.start(self.broker.clock.monotonic())
+        return connection
 
     def _connect(self, user: str | None, password: bytes | None) -> BridgeConnection:
         options, server = self.options, self.broker.options
@@ -246,7 +252,6 @@ class Bridge:
         return BridgeConnection(connection_options, self._window.next_id, self._window.free_id)
 
     async def _serve(self, stream: trio.abc.Stream, connection: BridgeConnection) -> None:
-        connection.start(self.broker.clock.monotonic())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._read, stream, connection)
             await self._write(stream, connection)
@@ -259,14 +264,14 @@ class Bridge:
             try:
                 data = await stream.receive_some(_READ_BYTES)
             except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as error:
-                self._handle(connection, connection.lost(_why_broken(error), by_remote=True))
+                self.handle(connection, connection.lost(_why_broken(error), by_remote=True))
             else:
                 if data:
                     self.state.last_heard_ns = self.broker.clock.now_ns()
                     self.state.traffic.wire_in_bytes += len(data)
-                    self._handle(connection, connection.receive(data, self.broker.clock.monotonic()))
+                    self.handle(connection, connection.receive(data, self.broker.clock.monotonic()))
                 else:
-                    self._handle(connection, connection.lost("the remote closed the connection", by_remote=True))
+                    self.handle(connection, connection.lost("the remote closed the connection", by_remote=True))
             self.broker.end_own_turn()
 
     async def _write(self, stream: trio.abc.Stream, connection: BridgeConnection) -> None:
@@ -277,11 +282,11 @@ class Bridge:
             now = clock.monotonic()
             if self._incoming is not None and self._incoming.full:
                 connection.heard(now)
-            self._handle(connection, connection.tick(now))
+            self.handle(connection, connection.tick(now))
             hold = self._gate.link_hold()
             if hold is not None:
-                self._handle(connection, self._held(connection, hold))
-            wait_s = self._pump(connection, now)
+                self.handle(connection, self._held(connection, hold))
+            wait_s = self.pump(connection)
             self.broker.end_own_turn()
             data = connection.take_output()
             if data:
@@ -302,7 +307,7 @@ class Bridge:
             with trio.move_on_after(_LAST_WORDS_S if connection.ended else float("inf")):
                 await stream.send_all(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as error:
-            self._handle(connection, connection.lost(_why_broken(error)))
+            self.handle(connection, connection.lost(_why_broken(error)))
         self._sizer.sent(len(data), clock.monotonic() - began)
 
     def _look_again_s(self) -> float:
@@ -321,7 +326,8 @@ class Bridge:
         if self._gate.crossed(size) is not None:
             self.wake()
 
-    def _connection_over(self) -> None:
+    def connection_over(self) -> None:
+        """Note that the connection ended."""
         self._connection = None
         self._window.connection_ended()
         # The window has what has an identifier; the next connection sends the rest behind it.
@@ -353,7 +359,8 @@ class Bridge:
 
     # -- events --------------------------------------------------------------------------------------------------------
 
-    def _handle(self, connection: BridgeConnection, events: list[Event]) -> None:
+    def handle(self, connection: BridgeConnection, events: list[Event]) -> None:
+        """Do what events of a connection ask for."""
         for event in events:
             if isinstance(event, Settled):
                 self._settled(connection, event)
@@ -435,8 +442,9 @@ class Bridge:
 
     # -- sending -------------------------------------------------------------------------------------------------------
 
-    def _pump(self, connection: BridgeConnection, now: float) -> float:
+    def pump(self, connection: BridgeConnection) -> float:
         """Fill the output with what may be sent; return when to look again, seconds."""
+        now = self.broker.clock.monotonic()
         if not connection.established or connection.ended:
             return float("inf")
         self._pump_again(connection)

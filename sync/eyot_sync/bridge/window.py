@@ -49,9 +49,12 @@ class Entry(Struct, kw_only=True, eq=False):
 
 
 class Window:
-    """The entries by packet identifier. `messages_max` and `bytes_max` bound them; one message goes in any case."""
+    """The entries by packet identifier. `messages_max` and `bytes_max` bound them; one message goes in any case.
 
-    def __init__(self, messages_max: int, bytes_max: int) -> None:
+    `last_id`: identifiers begin behind it; a random one keeps those of different starts apart.
+    """
+
+    def __init__(self, messages_max: int, bytes_max: int, last_id: int = 0) -> None:
         self.messages_max = messages_max
         self.bytes_max = bytes_max
         #: what the remote allows at present
@@ -59,7 +62,7 @@ class Window:
         self._entries: dict[int, Entry] = {}
         self._lent: set[int] = set()
         self._bytes = 0
-        self._last_id = 0
+        self._last_id = last_id
 
     def __len__(self) -> int:
         return len(self._entries)
