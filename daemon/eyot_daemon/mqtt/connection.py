@@ -19,6 +19,7 @@ from eyot_daemon.client.served import (
     MAX_CONNECTIONS,
     USER_EXPIRED,
 )
+from eyot_daemon.mqtt import stream_context
 from eyot_daemon.mqtt.authentication import Reauthentication
 from eyot_daemon.mqtt.fifo import Fifo
 from eyot_daemon.mqtt.handshake import Handshake
@@ -101,6 +102,7 @@ class MqttConnection(MqttSender):
     __slots__ = (
         "_aliases_in",
         "_answers",
+        "_contexts",
         "_handshake",
         "_packets",
         "_reader",
@@ -133,6 +135,7 @@ class MqttConnection(MqttSender):
         self._aliases_in = InboundAliases(server.limits.aliases)
         self._waiting_bytes = 0
         self._reauthentication: Reauthentication | None = None
+        self._contexts: stream_context.ContextQueue | None = None
         #: a publish of 3.1.1 was refused, which has no answer: those behind it wait for the next connection, in their order
         self._refusing = False
         self.subscriber = Subscriber(self)
@@ -418,7 +421,22 @@ class MqttConnection(MqttSender):
         retain = current is not None and current.retain and options.retain_as_published
         identifiers = (options.identifier,) if options.identifier else ()
         sub.delivered += 1
-        return self.session.send(Outgoing(topic, reply, header, payload, qos, retain, identifiers))
+        outgoing = Outgoing(topic, reply, header, payload, qos, retain, identifiers)
+        if options.context:
+            return self._send_with_context(sub.sid, subject, outgoing, publisher)
+        return self.session.send(outgoing)
+
+    def _send_with_context(self, sid: bytes, subject: bytes, outgoing: Outgoing, publisher: Publisher | None) -> bool:
+        """Send a message with the streams that have it, once they have it on flash."""
+        context = stream_context.of_delivery(outgoing.header, outgoing.reply)
+        assert self.account is not None
+        stored = publisher.stored if publisher is not None else None
+        found = stream_context.places(self.account, subject) if stored is None else stored
+        if context or not found:
+            return self.session.send(outgoing._replace(context=context))
+        if self._contexts is None:
+            self._contexts = stream_context.ContextQueue(self.account, self.session.send, self.session.drops.count)
+        return self._contexts.add(sid, outgoing, found, committed=stored is not None)
 
     def deliver_run(self, sub: Subscription, subject: bytes, run: PlainPublishes, publisher: Publisher) -> None:
         """Deliver a run of plain publishes as `deliver` does each of them."""
@@ -522,6 +540,9 @@ class MqttConnection(MqttSender):
         access, gate = self.access, self.gate
         super().close(reason, linger=linger)
         self._packets.clear()
+        if self._contexts is not None:
+            self._contexts.end()
+            self._contexts = None
         if self._reauthentication is not None:
             self._reauthentication.abandon()
             self._reauthentication = None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from eyot_daemon.mqtt import message
+from eyot_daemon.mqtt import message, stream_context
 from eyot_daemon.mqtt.publication import Publication, Result
 from eyot_daemon.mqtt.retained_store import RETAINED_PREFIX
 from eyot_daemon.mqtt.session_queue import QUEUE_PREFIX
@@ -76,7 +76,7 @@ class Publisher:
     `current` is what it is publishing now: subscribers of MQTT look there for its QoS and its retain flag.
     """
 
-    __slots__ = ("_headers", "access", "account", "client_id", "current", "sessions")
+    __slots__ = ("_headers", "access", "account", "client_id", "current", "sessions", "stored")
 
     kind = Kind.CLIENT
     echo = True
@@ -87,6 +87,8 @@ class Publisher:
         self.access = access
         self.sessions = sessions
         self.current: Publication | None = None
+        #: the streams that have `current` on flash; None: what stores it does so now
+        self.stored: list[stream_context.Place] | None = None
         #: headers of publishes without properties, by QoS; none before the first
         self._headers: dict[int, bytes] | None = None
 
@@ -164,12 +166,13 @@ class _Plan:
         self._origin = origin
         self._subject = subject
         self._header = header
+        self._stored: list[stream_context.Place] | None = None
 
     def commit(self, done: Callable[[Result], None]) -> None:
         """Store a publish of QoS 1 or 2 wherever it belongs; then deliver it to all others, and tell `done`."""
         account, sessions = self._publisher.account, self._publisher.sessions
-        route = account.route(self._subject)
-        streams = [(queue.owner, subject) for queue, subject in route.streams()]
+        self._stored = stream_context.places(account, self._subject)
+        streams = [(place.stream, place.subject) for place in self._stored]
         queue = self._queue_entry() if sessions.queues(self._subject) else None
 
         def settled(error: ApiError | None) -> None:
@@ -233,11 +236,11 @@ class _Plan:
             route = route.without_streams()
         if not route:
             return 0
-        publisher.current = self._publication
+        publisher.current, publisher.stored = self._publication, self._stored
         try:
             return account.carry_out(self._delivery(account, route))
         finally:
-            publisher.current = None
+            publisher.current = publisher.stored = None
 
     def _delivery(self, account: Account, route: Route) -> Delivery:
         reply = self._publisher.sessions.reply_subject(self._publisher, self._publication)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from eyot_daemon.client.served import ServedClient
-from eyot_daemon.mqtt import message
+from eyot_daemon.mqtt import message, stream_context
 from eyot_wire.mqtt import encoder, topics
 from eyot_wire.mqtt.packet_types import V5
 from eyot_wire.mqtt.packets import Suback, Unsuback
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from eyot_daemon.client.served import Registry
     from eyot_daemon.mqtt.publishing import Publisher
     from eyot_daemon.mqtt.server import MqttServer
-    from eyot_daemon.mqtt.session import Outgoing, Session
+    from eyot_daemon.mqtt.session import Outgoing, Queued, Session
     from eyot_daemon.mqtt.sessions import AccountSessions
     from eyot_daemon.mqtt.subscribing import Subscriber
     from eyot_daemon.net.transport import Transport
@@ -137,6 +137,13 @@ class MqttSender(ServedClient):
     def send_pubrel(self, packet_id: int) -> None:
         self.send_packet(encoder.pubrel(self.level, packet_id))
 
+    def context_of(self, queued: Queued) -> stream_context.Pairs:
+        """Return where streams have a queued message."""
+        if self.account is None:
+            return ()
+        ts_ns = self.sessions.store.queued_at(queued.sseq)
+        return stream_context.of_queued(self.account, queued.subject, queued.payload, ts_ns) if ts_ns else ()
+
     def send_suback(self, packet: Suback) -> None:
         self.send_packet(encoder.suback(self.level, packet))
 
@@ -158,6 +165,9 @@ class MqttSender(ServedClient):
         if self.is_v5:
             reply_topic = (topics.to_topic(outgoing.reply) or "") if outgoing.reply else ""
             properties = message.properties_of(outgoing.header, reply_topic, self.clients.broker.clock.now_ns())
+            if outgoing.context is not None:
+                others = [pair for pair in properties.user_properties if pair[0] not in stream_context.NAMES]
+                properties.user_properties = [*outgoing.context, *others]
             properties.subscription_identifiers = list(outgoing.identifiers)
             topic, alias = self._aliases_out.assign(topic)
             properties.topic_alias = alias or None

@@ -50,6 +50,8 @@ class Outgoing(NamedTuple):
     qos: int
     retain: bool
     identifiers: tuple[int, ...] = ()
+    #: user properties that say where streams have it; None: nobody asked
+    context: tuple[tuple[str, str], ...] | None = None
 
 
 class Phase(Enum):
@@ -139,6 +141,10 @@ class SessionLink(Protocol):
         ...
 
     def send_pubrel(self, packet_id: int) -> None: ...
+
+    def context_of(self, queued: Queued) -> tuple[tuple[str, str], ...]:
+        """Return where streams have a queued message, as user properties."""
+        ...
 
     def taken_over(self) -> None:
         """Another connection has the session now: end this one."""
@@ -357,7 +363,8 @@ class Session:
             qos = min(message.qos_of(queued.header), max(each.qos for each in options))
             retain = message.RETAIN in queued.header and any(each.retain_as_published for each in options)
             identifiers = tuple(each.identifier for each in options if each.identifier)
-            outgoing = Outgoing(topic, b"", queued.header, queued.payload, qos, retain, identifiers)
+            context = link.context_of(queued) if any(each.context for each in options) else None
+            outgoing = Outgoing(topic, b"", queued.header, queued.payload, qos, retain, identifiers, context)
             packet_id = queued.sseq % QUEUED_IDS + 1
             dup = queued.deliveries > 1 or queued.sseq <= self._sent_upto
             if qos and self._launch(outgoing, packet_id, queued.sseq, queue, dup=dup):
@@ -378,7 +385,8 @@ class Session:
         qos = min(message.qos_of(queued.header), options.qos)
         retain = message.RETAIN in queued.header and options.retain_as_published
         identifiers = (options.identifier,) if options.identifier else ()
-        outgoing = Outgoing(topic, b"", queued.header, queued.payload, qos, retain, identifiers)
+        context = self.link.context_of(queued) if options.context else None
+        outgoing = Outgoing(topic, b"", queued.header, queued.payload, qos, retain, identifiers, context)
         if qos and len(self.flights) >= self.window:
             self._waiting_shared.append((member, queued.sseq, outgoing))
         else:

@@ -19,7 +19,7 @@ class SubOptions(Struct, omit_defaults=True):
     """The options of one filter.
 
     `group`: of a shared subscription, "" for others. `subjects`: those that the filter converts to. `since`: the last sequence of `$MQTT_msgs` when the client subscribed;
-    older messages are not for this filter.
+    older messages are not for this filter. `context`: messages come with the streams that have them.
     """
 
     qos: int = 0
@@ -31,6 +31,7 @@ class SubOptions(Struct, omit_defaults=True):
     identifier: int = 0
     since: int = 0
     group: str = ""
+    context: bool = False
 
 
 class StoredWill(Struct, omit_defaults=True):

@@ -265,6 +265,14 @@ class MqttStore:
         if self._has_streams:
             self._context.msgs_max, self._context.bytes_max = messages, size
 
+    def queued_at(self, sseq: int) -> int:
+        """Return when a queued message was stored, Unix time in ns; 0: it cannot be read."""
+        try:
+            stored = self._queued.log.get(sseq)
+        except StoreError:
+            return 0
+        return 0 if stored is None else stored.ts_ns
+
     @property
     def queued_state(self) -> tuple[int, int]:
         """Messages that wait for sessions, each once, and their bytes."""

@@ -10,7 +10,7 @@ import base64
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from eyot_daemon.mqtt import message, sys_topics
+from eyot_daemon.mqtt import message, stream_context, sys_topics
 from eyot_daemon.mqtt.session import BACKLOG_BYTES, Outgoing, Session
 from eyot_daemon.mqtt.session_record import SubOptions
 from eyot_daemon.router.subscription import Destination, Subscription
@@ -87,8 +87,11 @@ class Subscriber:
         reasons: list[ReasonCode] = []
         replays: list[tuple[str, SubOptions]] = []
         identifiers = packet.properties.subscription_identifiers if packet.properties is not None else []
+        context = stream_context.is_asked(packet.properties)
         for asked in packet.filters:
             options = self._options(asked, identifiers[0] if identifiers else 0)
+            if isinstance(options, SubOptions):
+                options.context = context
             if isinstance(options, ReasonCode):
                 reasons.append(options)
                 continue
