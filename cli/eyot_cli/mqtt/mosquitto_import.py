@@ -257,7 +257,8 @@ class Importer:
     def _bridge(self, bridge: Section) -> None:
         assert bridge.head is not None
         self._note(
-            bridge.head, "bridges are not converted: a leaf link takes their place between two Eyot or NATS servers"
+            bridge.head,
+            "bridges are not converted: see docs/bridges.md, and leaf links between two Eyot or NATS servers",
         )
         for line in bridge.lines:
             self._note(line, f"belongs to the bridge {bridge.head.value}")
