@@ -60,6 +60,15 @@ class Bench:
         count = self._count(150_000)
         return 4 * count / wire.fan_out(node.port, 4, PAYLOAD, count)
 
+    def delivered(self, subscribers: int, size: int, count: int) -> Callable[[Node], float]:
+        """Deliveries per second of messages of `size` bytes."""
+
+        def measure(node: Node) -> float:
+            wanted = self._count(count)
+            return subscribers * wanted / wire.fan_out(node.port, subscribers, b"x" * size, wanted)
+
+        return measure
+
     def round_trip_p50_us(self, node: Node) -> float:
         return statistics.median(wire.request_reply(node.port, PAYLOAD, self._count(5_000))) * 1e6
 
@@ -138,6 +147,20 @@ def measure(bench: Bench, kinds: dict[str, tuple[str, str]], rounds: int) -> lis
     return [*rows, replay, *drains]
 
 
+def measure_payloads(bench: Bench, kinds: dict[str, str], rounds: int) -> list[Row]:
+    """One to one, to four and to sixteen at the sizes that applications send; the peers alternate within each round."""
+    cases = [(1, 1024 * kib, 400_000 // (kib + 3)) for kib in (1, 4, 16, 64, 512)]
+    cases += [(4, 4096, 25_000), (16, 128, 40_000), (16, 4096, 6_000)]
+    rows = [Row(f"publish to {subscribers} at {size:,} B", "deliveries/s") for subscribers, size, _ in cases]
+    for number in range(rounds):
+        for peer, kind in kinds.items():
+            console.print(f"round {number + 1} of {rounds}: {peer}")
+            with running(kind) as node:
+                for row, case in zip(rows, cases, strict=True):
+                    row.figures.setdefault(peer, []).append(bench.delivered(*case)(node))
+    return rows
+
+
 def _version(kind: str) -> str:
     return subprocess.run([executable(kind), "-v"], capture_output=True, text=True, check=True).stdout.strip()
 
@@ -154,11 +177,15 @@ def main() -> None:
     parser.add_argument("--no-always", action="store_true", help="leave out the nats-server that flushes always")
     parser.add_argument("--only", choices=(OURS, DEBIAN), help="measure one peer only, for profiling")
     parser.add_argument("--write", type=Path, default=HERE.parents[1] / "docs" / "measured.md")
-    parser.add_argument("group", nargs="?", choices=("nats", "mqtt"), help="measure only these rows; default: all")
+    parser.add_argument(
+        "group", nargs="?", choices=("nats", "core", "mqtt"), help="measure only these rows; default: all"
+    )
     options = parser.parse_args()
-    if options.group != "mqtt":
+    if options.group in (None, "nats"):
         _nats(options)
-    if options.group != "nats" and not options.only:
+    if options.group in (None, "core") and not options.only:
+        _core(options)
+    if options.group in (None, "mqtt") and not options.only:
         _mqtt(options)
 
 
@@ -176,6 +203,17 @@ def _nats(options: argparse.Namespace) -> None:
         text = conditions(options.rounds, {peer: _version(kind) for peer, (kind, _) in kinds.items()})
         write_section(options.write, "Beside nats-server", f"Written by `make bench`.\n\n{text}\n{table}")
         console.print(f"written to {options.write}")
+
+
+def _core(options: argparse.Namespace) -> None:
+    kinds = {OURS: "eyotd", DEBIAN: binary(VERSION)}
+    table = markdown(measure_payloads(Bench(options.scale), kinds, options.rounds), OURS, [DEBIAN])
+    console.print(table, soft_wrap=True)
+    text = conditions(options.rounds, {peer: _version(kind) for peer, kind in kinds.items()})
+    write_section(
+        options.write, "Payloads beside nats-server", f"Written by `make bench BENCH=core`.\n\n{text}\n{table}"
+    )
+    console.print(f"written to {options.write}")
 
 
 def _mqtt(options: argparse.Namespace) -> None:
