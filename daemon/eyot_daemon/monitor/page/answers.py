@@ -10,7 +10,7 @@ import base64
 import ipaddress
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from hashlib import sha256
 from importlib import resources
@@ -42,14 +42,14 @@ _HEADERS = (
 
 
 class PageAnswers:
-    """What the page's addresses answer. The service owns `history` and `recent`."""
+    """What the page's addresses answer. The service owns `history` and `recent`; `sample` adds the present to the history."""
 
-    def __init__(self, clients: Clients, history: History, recent: RecentLog) -> None:
+    def __init__(self, clients: Clients, history: History, recent: RecentLog, sample: Callable[[], None]) -> None:
         self._clients = clients
         self._history = history
         self._recent = recent
         self._reporter = PageReporter(clients, recent)
-        self._shown: tuple[int, HistoryReport] | None = None
+        self._sample = sample
 
     def answer(self, path: str, request: HttpRequest) -> HttpResponse:
         """Answer one of `PATHS`."""
@@ -68,11 +68,9 @@ class PageAnswers:
         return self._bundle()
 
     def _day(self) -> HistoryReport:
-        """Return the history; it changes once a minute."""
-        minute = self._clients.broker.clock.now_ns() // _MINUTE_NS
-        if self._shown is None or self._shown[0] != minute:
-            self._shown = minute, self._history.report(minute)
-        return self._shown[1]
+        """Return the history up to now."""
+        self._sample()
+        return self._history.report(self._clients.broker.clock.now_ns() // _MINUTE_NS)
 
     def _bundle(self) -> HttpResponse:
         broker = self._clients.broker

@@ -87,9 +87,11 @@ class HistoryReport(Struct, frozen=True, kw_only=True):
 
 
 class Write(NamedTuple):
-    """Bytes for the file. `fresh`: the file is replaced first."""
+    """Bytes for the file, and the slots of their rows. `fresh`: the file is replaced first; `head`: the head is among them."""
 
     fresh: bool
+    head: bool
+    slots: frozenset[int]
     parts: tuple[tuple[int, bytes], ...]
 
 
@@ -111,6 +113,7 @@ class History:
             return False
         self._columns = columns
         self._rows[:] = image[HEAD_BYTES:].ljust(MINUTES * ROW_BYTES, b"\0")
+        self._unwritten.clear()
         self._head_changed = self._fresh = False
         return True
 
@@ -155,20 +158,24 @@ class History:
 
     # -- the file --------------------------------------------------------------------------------------------------
 
-    def unwritten(self) -> Write:
-        """Return what the file lacks; neighbouring rows are one part."""
+    def take_unwritten(self) -> Write:
+        """Return what the file lacks, which is to be written now; neighbouring rows are one part."""
         parts: list[tuple[int, bytes]] = []
         if self._head_changed:
             parts.append((0, _head(self._columns)))
         for first, last in _runs(sorted(self._unwritten)):
             row = bytes(self._rows[first * ROW_BYTES : (last + 1) * ROW_BYTES])
             parts.append((HEAD_BYTES + first * ROW_BYTES, row))
-        return Write(self._fresh, tuple(parts))
-
-    def written(self) -> None:
-        """Note that the file has everything that `unwritten` returned; nothing was added since."""
+        write = Write(self._fresh, self._head_changed, frozenset(self._unwritten), tuple(parts))
         self._unwritten.clear()
         self._head_changed = self._fresh = False
+        return write
+
+    def not_written(self, write: Write) -> None:
+        """Note that a write failed: the next one has its rows, too."""
+        self._unwritten |= write.slots
+        self._head_changed |= write.head
+        self._fresh |= write.fresh
 
     # -- the page --------------------------------------------------------------------------------------------------
 

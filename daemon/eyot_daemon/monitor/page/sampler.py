@@ -8,7 +8,7 @@ from pathlib import Path
 
 import trio
 
-from eyot_daemon.monitor.page.history import FILE_NAME, History, Sample, read_file, write_file
+from eyot_daemon.monitor.page.history import FILE_NAME, History, Sample, Write, read_file, write_file
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.router.providers import Providers
 from eyot_wire.status import SyncStatus
@@ -40,12 +40,13 @@ class Sampler:
                     await self._open()
                 self.sample()
                 if self._path is not None and count % WRITE_EVERY == 0:
-                    await trio.to_thread.run_sync(self.write, self._path)
+                    await self._write(self._path)
                 count += 1
                 await trio.sleep(SAMPLE_EVERY_S)
         finally:
             if self._path is not None:
-                self.write(self._path)  # a few kilobytes into the page cache, as the daemon ends
+                write = self._history.take_unwritten()  # a few kilobytes into the page cache, as the daemon ends
+                self._note(self._path, write, _try(self._path, write))
 
     async def _open(self) -> None:
         """Take over the file. There is none without a store, and none beside an encrypted one: the history holds streams' names."""
@@ -53,35 +54,49 @@ class Sampler:
         encrypted = options.jetstream is not None and options.jetstream.encryption is not None
         if directory is not None and not encrypted and not options.eyot.store.key_file:
             self._path = directory / FILE_NAME
-            await trio.to_thread.run_sync(self._load, self._path)
+            await self._load(self._path)
 
-    def _load(self, path: Path) -> None:
+    async def _load(self, path: Path) -> None:
         try:
-            image = read_file(path)
+            image = await trio.to_thread.run_sync(read_file, path)
         except OSError as error:
             log.warning("The page's history %s cannot be read: %s", path, error.strerror)
             return
         if image and not self._history.load(image):
             log.warning("The page's history %s is damaged and begins again", path)
 
+    async def _write(self, path: Path) -> None:
+        write = self._history.take_unwritten()
+        try:
+            error = await trio.to_thread.run_sync(_try, path, write)
+        except trio.Cancelled:
+            self._history.not_written(write)
+            raise
+        self._note(path, write, error)
+
     def sample(self) -> None:
-        """Take one sample of every stream."""
+        """Take one sample of every stream; the page asks for one, too, so that its charts end now."""
         minute = self._broker.clock.now_ns() // _MINUTE_NS
         providers = self._broker.providers
         linked = any(link.role != "hub" and link.state == "up" for link in providers.links())
         self._history.add(minute, samples(providers), linked=linked)
 
-    def write(self, path: Path) -> None:
-        """Write the file. A failure is logged once, and what was not written waits for the next time."""
-        try:
-            write_file(path, self._history.unwritten())
-        except OSError as error:
+    def _note(self, path: Path, write: Write, error: OSError | None) -> None:
+        """Log a failure once; what was not written waits for the next time."""
+        if error is not None:
+            self._history.not_written(write)
             if not self._write_failed:
                 log.warning("The page's history %s cannot be written: %s", path, error.strerror or error)
-            self._write_failed = True
-            return
-        self._history.written()
-        self._write_failed = False
+        self._write_failed = error is not None
+
+
+def _try(path: Path, write: Write) -> OSError | None:
+    """Write the file; return the error. In any thread."""
+    try:
+        write_file(path, write)
+    except OSError as error:
+        return error
+    return None
 
 
 def samples(providers: Providers) -> Iterator[Sample]:

@@ -66,10 +66,10 @@ class PageService:
 
         assert self._nursery is not None
         history, recent = History(), RecentLog()
-        self.answers = PageAnswers(self._clients, history, recent)
         self._log, self._scope = recent, trio.CancelScope()
         log.addHandler(recent)
         sampler = Sampler(self._clients.broker, history, self._store_path)
+        self.answers = PageAnswers(self._clients, history, recent, sampler.sample)
         self._nursery.start_soon(_run, self._scope, sampler.run)
 
     def _end(self) -> None:

@@ -1,0 +1,175 @@
+"""The local page's JSON of a real device and hub: online, offline, with a full disk, over a restart and a reload."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import signal
+import tarfile
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from nats.aio.client import Client
+from nats.js.api import ExternalStream, StreamConfig, StreamSource
+from nats.js.errors import APIError
+
+from support.bad_disk import SmallDiskEyotd, disk_library
+from support.leaf_pair import LEAF, LeafPair, eventually
+from support.server_process import ServerProcess
+
+PAGE = "eyot { http { page: true } }\n"
+WAIT_S = 60.0
+
+
+def fetched(server: ServerProcess, path: str, host: str = "") -> tuple[int, bytes]:
+    request = urllib.request.Request(
+        f"http://{server.host}:{server.monitor_port}{path}", headers={"Host": host} if host else {}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+def page(server: ServerProcess) -> Any:
+    return json.loads(fetched(server, "/eyot/page.json")[1])
+
+
+def says(server: ServerProcess, state: str, words: str) -> Callable[[], bool]:
+    def check() -> bool:
+        headline = page(server)["headline"]
+        return bool(headline["state"] == state and words in headline["text"])
+
+    return check
+
+
+async def copied(hub: Client, leaf: Client) -> None:
+    """A stream of the device that the hub sources, with messages."""
+    await leaf.jetstream(timeout=WAIT_S).add_stream(name="R", subjects=["r.>"])
+    source = StreamSource(name="R", external=ExternalStream(api="$JS.leaf.API", deliver=""))
+    await hub.jetstream(timeout=WAIT_S).add_stream(StreamConfig(name="ALL", sources=[source]))
+    for _ in range(20):
+        await leaf.jetstream(timeout=WAIT_S).publish("r.a", b"x")
+
+
+def test_online_offline_restart_and_reload(tmp_path: Path) -> None:
+    with LeafPair("eyotd", "eyotd", tmp_path, leaf_config=LEAF + PAGE) as pair:
+        device = pair.leaf
+        assert page(device)["headline"]["state"] == "unread"
+
+        async def online(hub: Client, leaf: Client) -> None:
+            await copied(hub, leaf)
+            await eventually(says(device, "synced", "Synced: hub-server has everything"), WAIT_S)
+            pair.hub.kill()
+            await leaf.jetstream(timeout=WAIT_S).publish("r.a", b"x")
+            await eventually(says(device, "behind", "Not synced: "), WAIT_S)
+            await eventually(lambda: refused_with_remedy(device), WAIT_S)
+
+        pair.play(online)
+        now = page(device)
+        assert "1 stream behind" in now["headline"]["text"]
+        assert now["status"]["streams"][0]["messages"] == now["sync"]["out"][0]["backlog"] + 20 == 21
+        assert now["warnings"], "the link that closed"
+        _restart_keeps_the_history(device)
+        _reload_ends_the_page(device)
+
+
+def refused_with_remedy(device: ServerProcess) -> bool:
+    return any(each["what"].startswith("link ") and each["remedy"] for each in page(device)["problems"])
+
+
+def _restart_keeps_the_history(device: ServerProcess) -> None:
+    device.stop()
+    device.start()
+    asyncio.run(eventually(lambda: "R" in streams_of_the_day(device), WAIT_S))
+    before = streams_of_the_day(device)
+    device.stop()
+    (device.workdir / "store" / "eyot" / "page-history").write_bytes(b"damaged")
+    device.start()
+    asyncio.run(eventually(lambda: streams_of_the_day(device) == before, WAIT_S))
+    assert "is damaged and begins again" in device.log()
+
+
+def streams_of_the_day(server: ServerProcess) -> list[str]:
+    return [each["name"] for each in json.loads(fetched(server, "/eyot/history.json")[1])["streams"]]
+
+
+def _reload_ends_the_page(device: ServerProcess) -> None:
+    text = device.config_path.read_text()
+    device.config_path.write_text(text.replace("page: true", "page: false"))
+    device.signal(signal.SIGHUP)
+    asyncio.run(eventually(lambda: fetched(device, "/eyot/page")[0] == 404, WAIT_S))
+    device.config_path.write_text(text)
+    device.signal(signal.SIGHUP)
+    asyncio.run(eventually(lambda: fetched(device, "/eyot/page")[0] == 200, WAIT_S))
+
+
+def test_who_may_ask_and_what_the_bundle_holds(tmp_path: Path) -> None:
+    with LeafPair("eyotd", "eyotd", tmp_path, leaf_config=LEAF + PAGE) as pair:
+        for host in ("evil.example", "localhost.evil.example", "evil.example:8222", "["):
+            for path in ("/eyot/page", "/eyot/page.json", "/eyot/support-bundle"):
+                assert fetched(pair.leaf, path, host)[0] == 421
+        for host in ("localhost:8222", "127.0.0.1", "[::1]:1"):
+            assert fetched(pair.leaf, "/eyot/page", host)[0] == 200
+        status, packed = fetched(pair.leaf, "/eyot/support-bundle")
+    assert status == 200
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        files = {name.partition("/")[2]: archive.extractfile(name) for name in archive.getnames()}
+        texts = {name: file.read().decode() for name, file in files.items() if file is not None}
+    assert set(texts) == {
+        "page.json", "history.json", "healthz.json", "leafz.json", "jsz.json", "configuration.json", "log.txt"
+    }  # fmt: skip
+    configuration = json.loads(texts["configuration.json"])
+    assert configuration["server_name"] == "leaf-server"
+    assert configuration["accounts"]["OTHER"]["users"] == [{"user": "[REDACTED]", "password": "[REDACTED]"}]
+    assert all("acc:acc@" not in text and "other:other" not in text for text in texts.values())
+    assert json.loads(texts["healthz.json"])
+
+
+def test_a_full_disk(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    SmallDiskEyotd.library = disk_library(tmp_path_factory.mktemp("disk"))
+    config = 'server_name: full\njetstream { store_dir: "%WORKDIR%/small/js", max_buffered_size: 4M }\n' + PAGE
+    with SmallDiskEyotd(config, tmp_path) as device:
+        asyncio.run(_fill(device))
+        now = page(device)
+        store = next(each for each in now["problems"] if each["what"] == "store")
+        assert now["headline"]["text"].startswith(f"Cannot store messages: {store['error']}. Not synced")
+        assert store["remedy"]
+        device.make_room()
+        asyncio.run(_stored_again(device))
+
+
+async def _fill(device: SmallDiskEyotd) -> None:
+    client = await nats.connect(device.client_url())
+    js = client.jetstream(timeout=WAIT_S)
+    await js.add_stream(name="S", subjects=["s"])
+    device.fill()
+    async with asyncio.timeout(WAIT_S):
+        while await stored(client, bytes(200_000)):
+            pass
+    await client.close()
+    await eventually(says(device, "failing", "Cannot store"), WAIT_S)
+
+
+async def stored(client: Client, payload: bytes) -> bool:
+    try:
+        await client.jetstream(timeout=WAIT_S).publish("s", payload)
+    except APIError:
+        return False
+    return True
+
+
+async def _stored_again(device: SmallDiskEyotd) -> None:
+    client = await nats.connect(device.client_url())
+    async with asyncio.timeout(WAIT_S):
+        while not await stored(client, b"x"):
+            pass  # the store looks for room now and then
+    await client.close()
+    await eventually(says(device, "unread", "Not synced"), WAIT_S)
