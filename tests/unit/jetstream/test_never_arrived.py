@@ -164,9 +164,24 @@ def test_what_is_not_confirmed_but_was_sent_is_known_when_it_asks_again(tmp_path
     assert status(fixture).backlog == 6
     fixture = fixture.restart()  # type: ignore[assignment]
     assert status(fixture).backlog == 6
-    asking(fixture, "$JS.S.third", 6)  # of those 7 was lost on its way
+    box = asking(fixture, "$JS.S.third", 6)  # of those 7 was lost on its way
     assert lost(fixture) == [("max_msgs", 1, ["7"])]
-    assert status(fixture).backlog == 2
+    assert status(fixture).backlog == 5, "4 to 6 may be on their way to flash only"
+    confirm(fixture, box)
+    assert (lost(fixture), status(fixture).backlog) == ([("max_msgs", 1, ["7"])], 0)
+
+
+def test_what_was_received_and_lost_before_it_was_on_flash_did_not_arrive(tmp_path: Path) -> None:
+    """The copy has 4 to 6 in memory when its link ends; it asks for what follows, and then its power goes."""
+    fixture = copied(tmp_path, max_msgs=2)
+    box = asking(fixture, "$JS.S.second", 3)
+    for _ in range(3):
+        fill(fixture, 1)
+    fixture.leave(box)
+    fill(fixture, 2)
+    fixture.leave(asking(fixture, "$JS.S.third", 6))
+    asking(fixture, "$JS.S.fourth", 3)
+    assert lost(fixture) == [("max_msgs", 3, ["4-6"])]
 
 
 def test_what_is_confirmed_after_it_has_gone_arrived(tmp_path: Path) -> None:
@@ -211,7 +226,8 @@ def test_nor_when_the_copy_turns_out_to_have_all_before_it(tmp_path: Path) -> No
     fixture.advance(11.0, 1.0)
     assert status(fixture).backlog == OPEN_MAX + 5, "they may have arrived"
     fixture.leave(box)
-    asking(fixture, "$JS.S.second", 2 * OPEN_MAX + 9, filter_subject="s.0")
+    box = asking(fixture, "$JS.S.second", 2 * OPEN_MAX + 9, filter_subject="s.0")
+    confirm(fixture, box)
     assert (lost(fixture), status(fixture).backlog) == ([], 0)
 
 

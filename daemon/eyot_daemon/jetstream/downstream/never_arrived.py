@@ -5,7 +5,8 @@ log reports each such removal (`LogRemovals.on_unconfirmed`); the record is writ
 removal itself.
 
 A message that was never sent never arrives: it counts at once. A message that was sent may have arrived anyway: it
-stays open until the downstream confirms it (it arrived), or resumes after an earlier message (it did not).
+stays open until the downstream confirms it (it is on flash there), or resumes after an earlier message (it did not
+arrive).
 """
 
 from __future__ import annotations
@@ -111,11 +112,21 @@ class Losses(msgspec.Struct, array_like=True, frozen=True):
         return self.dropped_sent(Open(DAMAGE, first, last, last + 1 - first))
 
     def asked_after(self, seq: int) -> Losses:
-        """Note that the downstream resumes after `seq`: later messages that it was sent did not arrive."""
+        """Note that the downstream resumes after `seq`: later messages that it was sent did not arrive.
+
+        Earlier ones stay open: it may have them on their way to flash only, and lose them with its power.
+        """
         found = self.confirmed(seq)
+        if not found.sent:
+            return self
+        earlier = [
+            each if each.last <= seq else Open(each.why, each.first, seq, each.messages - (each.last - seq))
+            for each in self.sent
+            if each.first <= seq and (each.last <= seq or each.messages > each.last - seq)
+        ]
         for each in found.sent:
             found = found.dropped(each.why, each.first, each.last, each.messages)
-        return replace(found, sent=()) if found.sent else found
+        return replace(found, sent=tuple(earlier))
 
 
 def joined(ranges: Iterable[Range], most: int) -> tuple[Range, ...]:
