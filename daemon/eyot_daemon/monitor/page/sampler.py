@@ -78,7 +78,8 @@ class Sampler:
         """Take one sample of every stream; the page asks for one, too, so that its charts end now."""
         minute = self._broker.clock.now_ns() // _MINUTE_NS
         providers = self._broker.providers
-        linked = any(link.role != "hub" and link.state == "up" for link in providers.links())
+        states = [link.state for link in providers.links() if link.role != "hub"]
+        linked = not states or "up" in states  # a device without remotes lacks no link
         self._history.add(minute, samples(providers), linked=linked)
 
     def _note(self, path: Path, write: Write, error: OSError | None) -> None:
