@@ -173,6 +173,26 @@ def test_names_that_do_not_fit_into_the_head_are_left_out_of_the_file(tmp_path: 
     assert 5 < len(loaded(file).report(NOW).streams) < COLUMNS_MAX
 
 
+def test_points_that_are_kept_are_those_that_would_be_computed(tmp_path: Path) -> None:
+    """Streams come and go, the clock jumps: a history that reports often says the same as one that never did."""
+    rng = random.Random(5)
+    often, file, minute = History(), tmp_path / "page-history", NOW
+    names: list[int] = []
+    for step in range(240):
+        minute += rng.choice((1, 1, 1, 1, 1, 7, 40)) if step != 110 else -100
+        names = rng.sample(range(COLUMNS_MAX + 4), 6) if step % 50 == 0 else names
+        rows = [sample(rng.randrange(100), f"S{name}", uncertain=rng.random() < 0.1) for name in names]
+        often.add(minute, rows, linked=rng.random() < 0.5)
+        report = often.report(minute)
+        if step % 20 == 0:
+            write_file(file, often.take_unwritten())
+            rare = loaded(file)
+            for _ in rare.prepare(minute) if step % 40 == 0 else ():
+                pass
+            assert rare.report(minute).streams == report.streams
+            assert rare.report(minute).linked == report.linked
+
+
 def test_without_a_file_it_is_empty(tmp_path: Path) -> None:
     assert read_file(tmp_path / "nothing") == b""
     assert History().report(NOW).streams == []

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
@@ -40,7 +40,17 @@ _LINKED = 1
 #: States of a cell.
 _ABSENT, _UNREAD, _CONFIRMED, _UNCERTAIN = range(4)
 
-_Values = list[int | None]
+#: Points of five minutes: 288 a day are what a chart shows.
+POINT = 5
+#: Stored, backlog, oldest in a point.
+_Cell = tuple[int | None, int | None, int | None]
+
+
+class _Point(NamedTuple):
+    """Five minutes: whether a link was up (None: no sample), and each column's values."""
+
+    linked: bool | None
+    cells: list[_Cell | None]
 
 
 class Sample(NamedTuple):
@@ -102,6 +112,7 @@ class History:
         self._rows = bytearray(MINUTES * ROW_BYTES)
         self._columns: list[Column] = []
         self._left_out = 0
+        self._points: dict[int, _Point] = {}  # past ones, by their first minute
         self._unwritten: set[int] = set()
         self._head_changed = True
         self._fresh = True
@@ -114,6 +125,7 @@ class History:
         self._columns = columns
         self._rows[:] = image[HEAD_BYTES:].ljust(MINUTES * ROW_BYTES, b"\0")
         self._unwritten.clear()
+        self._points.clear()
         self._head_changed = self._fresh = False
         return True
 
@@ -122,6 +134,7 @@ class History:
         cells = bytearray(_CELLS_BYTES)
         listed = list(samples)
         places = self._places(minute, listed)
+        self._points.pop(minute - minute % POINT, None)
         for sample, place in zip(listed, places, strict=True):
             if place is not None:
                 _CELL.pack_into(cells, place * _CELL.size, *_cell(sample))
@@ -144,17 +157,21 @@ class History:
             place = known.get(name)
             if place is None and len(self._columns) < COLUMNS_MAX:
                 place = len(self._columns)
-                self._columns.append(Column(*name, since=minute))
-                self._head_changed = True
+                self._assign(place, Column(*name, since=minute))
             elif place is None and free:
                 place = free.pop(0)
-                self._columns[place] = Column(*name, since=minute)
-                self._head_changed = True
+                self._assign(place, Column(*name, since=minute))
             if place is not None and self._columns[place].since > minute:  # the clock went back
-                self._columns[place].since = minute
-                self._head_changed = True
+                self._assign(place, Column(*name, since=minute))
+                self._points.clear()
             places.append(place)
         return places
+
+    def _assign(self, place: int, column: Column) -> None:
+        self._columns[place : place + 1] = [column]
+        self._head_changed = True
+        for point in self._points.values():  # past ones, which the stream was not in
+            point.cells[place : place + 1] = [None]
 
     # -- the file --------------------------------------------------------------------------------------------------
 
@@ -179,54 +196,58 @@ class History:
 
     # -- the page --------------------------------------------------------------------------------------------------
 
-    def report(self, minute: int, step: int = 5) -> HistoryReport:
-        """Return the day that ends with `minute`, in points of `step` minutes. Later rows (the clock went back) are left out."""
-        points = MINUTES // step
-        last = minute - minute % step + step  # the end of the point that holds `minute`
-        first = last - points * step
-        linked: list[bool | None] = [None] * points
-        series: list[tuple[_Values, _Values, _Values]] = [
-            ([None] * points, [None] * points, [None] * points) for _ in self._columns
-        ]
-        for at, flags, start in self._valid(first, minute):
-            point = (at - first) // step
-            linked[point] = bool(linked[point]) or bool(flags & _LINKED)
-            for place, column in enumerate(self._columns):
-                if at >= column.since:
-                    self._take_cell(start + place * _CELL.size, point, series[place])
-        return HistoryReport(
-            until=last * 60,
-            step_s=step * 60,
-            streams=[
-                StreamHistory(
-                    account=column.account, name=column.stream, stored=stored, backlog=backlog, oldest_s=oldest
+    def report(self, minute: int) -> HistoryReport:
+        """Return the day that ends with `minute`. Later rows (the clock went back) are left out."""
+        last = minute - minute % POINT + POINT  # the end of the point that holds `minute`
+        starts = range(last - MINUTES, last, POINT)
+        self._points = {start: point for start, point in self._points.items() if start in starts}
+        points = [self._point_at(start, minute) for start in starts]
+        streams = []
+        for place, column in enumerate(self._columns):
+            cells = [point.cells[place] for point in points]
+            if any(cell is not None for cell in cells):
+                shown = [cell or (None, None, None) for cell in cells]
+                stored, backlog, oldest = (list(values) for values in zip(*shown, strict=True))
+                streams.append(
+                    StreamHistory(
+                        account=column.account, name=column.stream, stored=stored, backlog=backlog, oldest_s=oldest
+                    )
                 )
-                for column, (stored, backlog, oldest) in zip(self._columns, series, strict=True)
-                if any(each is not None for each in stored)
-            ],
-            linked=linked,
-            left_out=self._left_out,
+        linked = [point.linked for point in points]
+        return HistoryReport(
+            until=last * 60, step_s=POINT * 60, streams=streams, linked=linked, left_out=self._left_out
         )
 
-    def _valid(self, first: int, last: int) -> Iterable[tuple[int, int, int]]:
-        """Yield minute, flags and the offset of the cells of each whole row between two minutes."""
-        for slot in range(MINUTES):
-            start = slot * ROW_BYTES
-            minute, checksum, flags = _ROW.unpack_from(self._rows, start)
-            cells = start + _ROW.size
-            if not first <= minute <= last:
-                continue
-            if checksum == _checksum(minute, flags, self._rows[cells : cells + _CELLS_BYTES]):
-                yield minute, flags, cells
+    def prepare(self, minute: int) -> Iterator[None]:
+        """Compute the past points of a day, one a step, so that the first report after a restart does not hold up the loop."""
+        last = minute - minute % POINT
+        for start in range(last - MINUTES + POINT, last, POINT):
+            yield
+            self._point_at(start, minute)
 
-    def _take_cell(self, offset: int, point: int, series: tuple[_Values, _Values, _Values]) -> None:
-        stored, backlog, oldest, state = _CELL.unpack_from(self._rows, offset)
-        if state == _ABSENT:
-            return
-        _keep_largest(series[0], point, stored)
-        if state == _CONFIRMED:
-            _keep_largest(series[1], point, backlog)
-            _keep_largest(series[2], point, 0 if oldest == _NONE else oldest)
+    def _point_at(self, start: int, now: int) -> _Point:
+        """Return the point that begins with the minute `start`. A past one is computed once: a day is 46,000 cells."""
+        point = self._points.get(start)
+        if point is None:
+            point = self._computed(range(start, min(start + POINT, now + 1)))
+            if start + POINT <= now:
+                self._points[start] = point
+        return point
+
+    def _computed(self, minutes: range) -> _Point:
+        linked: bool | None = None
+        cells: list[_Cell | None] = [None] * len(self._columns)
+        for minute in minutes:
+            start = minute % MINUTES * ROW_BYTES
+            at, checksum, flags = _ROW.unpack_from(self._rows, start)
+            start += _ROW.size
+            if at != minute or checksum != _checksum(at, flags, self._rows[start : start + _CELLS_BYTES]):
+                continue
+            linked = bool(linked) or bool(flags & _LINKED)
+            for place, column in enumerate(self._columns):
+                if at >= column.since:
+                    cells[place] = _larger(cells[place], _CELL.unpack_from(self._rows, start + place * _CELL.size))
+        return _Point(linked, cells)
 
 
 def read_file(path: Path) -> bytes:
@@ -284,9 +305,20 @@ def _columns(image: bytes) -> list[Column] | None:
     return columns if len(columns) <= COLUMNS_MAX else None
 
 
-def _keep_largest(values: _Values, point: int, value: int) -> None:
-    present = values[point]
-    values[point] = value if present is None or value > present else present
+def _larger(before: _Cell | None, cell: tuple[int, int, int, int]) -> _Cell | None:
+    """Return the largest values of the minutes so far and of one more."""
+    stored, backlog, oldest, state = cell
+    if state == _ABSENT:
+        return before
+    known = state == _CONFIRMED
+    values: _Cell = (stored, backlog if known else None, (0 if oldest == _NONE else oldest) if known else None)
+    if before is None:
+        return values
+    first, second, third = (
+        one if other is None or (one is not None and one > other) else other
+        for one, other in zip(before, values, strict=True)
+    )
+    return first, second, third
 
 
 def _runs(slots: list[int]) -> Iterable[tuple[int, int]]:

@@ -64,6 +64,8 @@ class Sampler:
             return
         if image and not self._history.load(image):
             log.warning("The page's history %s is damaged and begins again", path)
+        for _ in self._history.prepare(self._broker.clock.now_ns() // _MINUTE_NS):
+            await trio.lowlevel.checkpoint()
 
     async def _write(self, path: Path) -> None:
         write = self._history.take_unwritten()
