@@ -21,6 +21,7 @@ OF_TESTS = {
     "libnats-dev",
     "util-linux",
     "systemd",
+    "chromium",
     "lintian",
     "mosquitto",
     "mosquitto-clients",
