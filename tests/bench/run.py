@@ -149,8 +149,8 @@ def measure(bench: Bench, kinds: dict[str, tuple[str, str]], rounds: int) -> lis
 
 def measure_payloads(bench: Bench, kinds: dict[str, str], rounds: int) -> list[Row]:
     """One to one, to four and to sixteen at the sizes that applications send; the peers alternate within each round."""
-    cases = [(1, 1024 * kib, 400_000 // (kib + 3)) for kib in (1, 4, 16, 64, 512)]
-    cases += [(4, 4096, 25_000), (16, 128, 40_000), (16, 4096, 6_000)]
+    cases = [(1, 1024 * kib, 1_600_000 // (kib + 3)) for kib in (1, 4, 16, 64, 512)]
+    cases += [(4, 4096, 100_000), (16, 128, 400_000), (16, 4096, 24_000)]
     rows = [Row(f"publish to {subscribers} at {size:,} B", "deliveries/s") for subscribers, size, _ in cases]
     for number in range(rounds):
         for peer, kind in kinds.items():
