@@ -290,8 +290,13 @@ class Predecessors:
 
     @property
     def seqs(self) -> list[int]:
-        """Up to where they copied: the times at which the origin has these say whether it was set back since."""
-        return [position.seq for position, _ in self._predecessors]
+        """Up to where they copied, and some messages before: the times at which the origin has these say whether it was set back.
+
+        The last one may have been purged there.
+        """
+        positions = [position for position, _ in self._predecessors]
+        before = [seq for position in positions for seq, _ in position.checkpoints]
+        return [position.seq for position in positions] + before
 
     def without(self, batch: list[Copied], identity: str, stored: Mapping[int, int], ended: int | None) -> list[Copied]:
         """Return the messages of a batch that were not copied before.
@@ -305,7 +310,7 @@ class Predecessors:
             (position.seq, upto_ns, pattern)
             for position, patterns in self._predecessors
             if identity_of(position.identity) == epoch and batch[0].origin_seq <= position.seq
-            for upto_ns in (_upto_ns(position, stored.get(position.seq, 0), ended),)
+            for upto_ns in (_upto_ns(position, stored, ended),)
             for pattern in patterns
         ]
         if not filters:
@@ -320,8 +325,9 @@ class Predecessors:
         ]
 
 
-def _upto_ns(position: Position, stored_ns: int, ended: int | None) -> int:
+def _upto_ns(position: Position, stored: Mapping[int, int], ended: int | None) -> int:
     """Return the newest time of what was copied; without a limit where the sequence says it all."""
-    other = stored_ns and stored_ns != position.ts_ns
+    known = [(position.seq, position.ts_ns), *position.checkpoints]
+    other = any(stored.get(seq, 0) not in (0, ts_ns) for seq, ts_ns in known if ts_ns)
     lost = ended is not None and ended < position.seq
     return max(position.ts_ns, position.newest_ns) if position.ts_ns and (other or lost) else 1 << 63
