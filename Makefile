@@ -13,7 +13,7 @@ NEEDS := packaging/ensure-packages
 # Two processes; the tests of one file run in one of them, one after the other.
 SIDE_BY_SIDE := -n 2 --dist loadfile
 
-.PHONY: docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-hub hub-kills hub-wheel cuts storm soak damage power-loss deb reproducible clean packages
+.PHONY: docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-hub hub-kills hub-wheel cuts storm soak damage upgrades power-loss deb deb-emulated reproducible clean packages
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -120,6 +120,11 @@ damage: venv  ## damaged pages, files and journals: 10,000 cases; DAMAGE="--case
 	@cd tests
 	PYTHONPATH=. python support/damages.py $(DAMAGE)
 
+upgrades: venv  ## the package by dpkg to the next version and back, killed on the way, over a store in use; ROUNDS (3); as root
+	@$(NEEDS) deb
+	packaging/build-deb
+	$(BIN)/python tests/support/upgrades.py --rounds $(or $(ROUNDS),3) $(if $(SEED),--seed $(SEED))
+
 power-loss: venv  ## power loss of a virtual machine that runs eyotd, ROUNDS (5) times; POWER_LOSS=--encrypted
 	@$(NEEDS) power
 	$(BIN)/python tests/power/power_loss.py --rounds $(or $(ROUNDS),5) $(POWER_LOSS)
@@ -128,9 +133,14 @@ docs: venv  ## the documentation site in build/site; broken links and anchors fa
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	echo "build/site/index.html"
 
-deb:  ## dist/eyot_VERSION_ARCH.deb, carrying its own Python packages
-	@$(NEEDS) deb
+deb:  ## dist/eyot_VERSION_ARCH.deb, carrying its own Python packages; ARCH=arm64 on another machine
+	@$(NEEDS) deb $(if $(ARCH),deb-$(ARCH))
 	packaging/build-deb
+
+deb-emulated: venv  ## build the package of ARCH (arm64) and run it as a leaf node under qemu-user, with kills, beside a hub of this machine
+	@$(NEEDS) deb deb-$(or $(ARCH),arm64) emulated
+	ARCH=$(or $(ARCH),arm64) packaging/build-deb
+	$(BIN)/python tests/support/emulated_leaf.py --arch $(or $(ARCH),arm64)
 
 reproducible:  ## build the package twice, in different folders and environments, and compare the checksums
 	@$(NEEDS) deb

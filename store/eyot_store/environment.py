@@ -198,10 +198,13 @@ class Environment:
             self._make_new()
             return
         if found not in (b"%d" % number for number in FORMATS):
+            remedy = "install that release again, or restore a backup into an empty store_dir"
+            written = f"; a newer release wrote the store, and nothing in it was changed: {remedy}"
             raise StoreError(
                 "format",
                 f"{self.path} has on-disk format {found.decode('ascii', 'replace')}; "
-                f"this release reads formats {FORMATS[0]} to {FORMATS[-1]}",
+                f"this release reads formats {FORMATS[0]} to {FORMATS[-1]}"
+                f"{written if found.isdigit() and int(found) > FORMATS[-1] else ''}",
             )
         number = int(found)
         if number > FORMAT_JOURNAL:

@@ -34,7 +34,7 @@ def installs(*words: str) -> set[str]:
     said = subprocess.run(
         ["make", "--dry-run", "--always-make", *words], cwd=TOP, capture_output=True, text=True, check=True
     ).stdout
-    groups = {group for line in re.findall(r"packaging/ensure-packages ([\w ]+)", said) for group in line.split()}
+    groups = {group for line in re.findall(r"packaging/ensure-packages ([\w -]+)", said) for group in line.split()}
     assert groups <= {group for found in LISTED.values() for group in found}
     return {package for package, found in LISTED.items() if found & groups}
 
@@ -62,6 +62,7 @@ BASE = {"python3", "python3-venv", "gcc", "python3-dev", "ca-certificates"}
         (["bench-hub"], {"nats-server", "default-jre-headless"}),
         (["hub-kills"], {"nats-server", "default-jre-headless"}),
         (["hub-wheel"], {"nats-server", "default-jre-headless"}),
+        (["upgrades"], OF_DEB),
         (["power-loss"], {"qemu-system-x86", "busybox-static", "e2fsprogs"}),
         (["test"], {"nats-server", "iproute2", "default-jre-headless"} | OF_TESTS | OF_DEB),
     ],
@@ -76,6 +77,11 @@ def test_the_package_is_built_with_what_it_names(target: str) -> None:
     assert installs(target) == {"python3", "python3-venv", "gcc", "python3-dev"} | OF_DEB
 
 
+def test_another_architecture_needs_its_compiler() -> None:
+    assert installs("deb", "ARCH=arm64") == installs("deb") | {"crossbuild-essential-arm64"}
+    assert installs("deb-emulated") == BASE | OF_DEB | {"crossbuild-essential-arm64", "qemu-user-static"}
+
+
 def test_no_target_was_forgotten() -> None:
     """A new target that needs packages is named above."""
     makefile = (TOP / "Makefile").read_text()
@@ -84,5 +90,16 @@ def test_no_target_was_forgotten() -> None:
         for target, recipe in re.findall(r"^([a-z-]+):[^\n]*\n((?:\t[^\n]*\n)+)", makefile, re.MULTILINE)
         if "$(NEEDS)" in recipe
     }
-    named = {"demo", "walkthrough", "bench", "bench-hub", "hub-kills", "hub-wheel", "cuts", "storm", "power-loss"}
-    assert needing == named | {"packages", "deb", "reproducible", "test-debian"}
+    named = {
+        "demo",
+        "walkthrough",
+        "bench",
+        "bench-hub",
+        "hub-kills",
+        "hub-wheel",
+        "cuts",
+        "storm",
+        "upgrades",
+        "power-loss",
+    }
+    assert needing == named | {"packages", "deb", "deb-emulated", "reproducible", "test-debian"}

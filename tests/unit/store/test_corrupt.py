@@ -209,9 +209,14 @@ def test_check_names_what_belongs_to_nothing(path: Path) -> None:
 
 def test_an_unknown_format_is_refused(path: Path) -> None:
     edit(path, lambda _, txn: txn.put(FORMAT_KEY, b"5"))
-    with pytest.raises(StoreError, match="on-disk format 5; this release reads formats 1 to 4") as caught:
+    written = (path / "data.mdb").read_bytes()
+    with pytest.raises(
+        StoreError, match="on-disk format 5; this release reads formats 1 to 4; a newer release"
+    ) as caught:
         open_inline(path)
     assert caught.value.reason == "format"
+    assert "install that release again, or restore a backup" in caught.value.message
+    assert (path / "data.mdb").read_bytes() == written
     assert check(path).problems == ["format: 5, but this release reads 1 to 4"]
     edit(path, lambda _, txn: txn.delete(FORMAT_KEY))
     with pytest.raises(StoreError, match="not an Eyot store"):
