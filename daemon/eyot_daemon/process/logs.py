@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import sys
 import time
 from pathlib import Path
 from typing import ClassVar
 
 from eyot_daemon.config.options import Options
+from eyot_daemon.process.journal import JOURNAL_SOCKET, JournalHandler, journal_listens
 from eyot_wire.quoting import printable
 
 TRACE = 5
@@ -198,9 +200,10 @@ def _make_handler(options: Options) -> logging.Handler:
     else:
         handler = logging.StreamHandler(sys.stderr)
     lines: logging.Formatter = LineFormatter(logtime=options.logtime, utc=options.logtime_utc)
-    if not options.log_file and stderr_is_journal():
-        lines = JournalFormatter(lines)
-    handler.setFormatter(lines)
+    to_journal = not options.log_file and stderr_is_journal()
+    handler.setFormatter(JournalFormatter(lines) if to_journal else lines)
+    if to_journal and stat.S_ISSOCK(os.fstat(sys.stderr.fileno()).st_mode) and journal_listens(JOURNAL_SOCKET):
+        return JournalHandler(handler, PRIORITIES, JOURNAL_SOCKET)
     return handler
 
 
