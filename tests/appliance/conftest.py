@@ -15,5 +15,6 @@ def package() -> Path:
     """dist/eyot_VERSION_ARCH.deb, built anew."""
     built = subprocess.run([TOP / "packaging" / "build-deb"], capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
-    (package,) = (TOP / "dist").glob("eyot_*.deb")
+    shown = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True)
+    (package,) = (TOP / "dist").glob(f"eyot_*_{shown.stdout.strip()}.deb")
     return package
