@@ -155,6 +155,8 @@ def test_a_leaf_node_set_back_that_has_outgrown_its_hub(pair: tuple[LeafPair, Li
     copied(servers)
     publish(servers, 20)
     until(lambda: is_synced(servers), "the first are copied")
+    # What is confirmed is on flash when a later change is.
+    at_leaf(servers, "$JS.API.STREAM.CREATE.LATER", {"name": "LATER"})
     servers.leaf.kill()
     image = servers.leaf.workdir / "image"
     shutil.copytree(servers.leaf.workdir / "store", image)

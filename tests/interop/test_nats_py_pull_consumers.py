@@ -49,7 +49,7 @@ async def fetch_times_out(t: Table) -> Any:
 async def fetch_waits_for_messages(t: Table) -> Any:
     await t.stream()
     sub = await t.js.pull_subscribe(f"{t.name}.x", durable="C", stream=t.name)
-    fetching = asyncio.create_task(sub.fetch(3, timeout=5))
+    fetching = asyncio.create_task(sub.fetch(3, timeout=30))
 
     async def waiting() -> bool:
         return bool((await t.info())["num_waiting"] == 1)
