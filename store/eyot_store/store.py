@@ -411,9 +411,11 @@ class Store:
             txn.parts.clear()
         failure: Exception | None = None
         for txn, error in group:
-            if txn.done is not None:
+            # The committing thread holds a group until the next one comes: that must not keep whoever waited.
+            done, txn.done, txn.closing = txn.done, None, ()
+            if done is not None:
                 try:
-                    txn.done(error)
+                    done(error)
                 except Exception as raised:
                     failure = failure or raised
         if failure is not None:

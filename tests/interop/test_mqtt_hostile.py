@@ -90,10 +90,10 @@ def server(running: Server) -> Iterator[Server]:
     running.check()
 
 
-def eventually(condition: Callable[[], bool], words: str, timeout_s: float = 30.0) -> None:
+def eventually(condition: Callable[[], bool], words: Callable[[], str], timeout_s: float = 60.0) -> None:
     until = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < until, words
+        assert time.monotonic() < until, words()
         time.sleep(0.02)
 
 
@@ -194,11 +194,11 @@ def test_connections_that_end_within_each_packet_leave_nothing(server: Server, l
         return server.eyotd.connections() <= sockets
 
     cut_all(reset=True)
-    eventually(gone, "sockets are kept")
+    eventually(gone, lambda: "sockets are kept")
     before = server.eyotd.objects()
     for reset in (False, True):
         cut_all(reset=reset)
-    eventually(gone, "sockets are kept")
+    eventually(gone, lambda: "sockets are kept")
 
     def left() -> dict[str, int]:
         # The store keeps what its journal holds and its file does not yet: that is not the connections'.
@@ -209,7 +209,7 @@ def test_connections_that_end_within_each_packet_leave_nothing(server: Server, l
             if kind not in kept and not kind.startswith("eyot_store.") and count >= len(cuts) // 4
         }
 
-    eventually(lambda: not left(), f"left behind: {left()}")
+    eventually(lambda: not left(), lambda: f"left behind: {left()}")
 
 
 # -- who does not read -------------------------------------------------------------------------------------------------

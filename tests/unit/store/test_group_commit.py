@@ -1,6 +1,8 @@
 """Group commit with the real committing thread: order, batching of results, isolation of failures, back pressure, the end."""
 
 import threading
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +194,28 @@ def test_a_callback_that_raises_keeps_nobody_from_being_told(tmp_path: Path) -> 
     assert told == [0, 1, 2]
     assert log.committed_seq == 3
     store.crash()
+
+
+@pytest.mark.parametrize("committer", ["journal", "lmdb"])
+def test_whoever_was_told_is_not_kept(tmp_path: Path, loop: Loop, committer: str) -> None:
+    """The committing thread waits with the last group at hand, perhaps for days."""
+    told: list[StoreError | None] = []
+
+    def wait_for_commit() -> weakref.ref[Callable[..., None]]:
+        def tell(error: StoreError | None) -> None:
+            told.append(error)
+
+        txn = store.begin()
+        store.streams()[0].append(txn, b"a", b"", b"x", 1)
+        store.submit(txn, tell)
+        return weakref.ref(tell)
+
+    store = started(tmp_path, loop, StoreOptions(committer=committer))
+    kept = wait_for_commit()
+    loop.run(lambda: bool(told))
+    assert told == [None]
+    assert kept() is None, "without the collector"
+    store.close()
 
 
 def test_over_the_hard_limit_transactions_are_refused(tmp_path: Path, loop: Loop) -> None:
