@@ -105,8 +105,8 @@ def test_requests_are_answered_across(pair: LeafPair) -> None:
         await answering(leaf, "svc.leaf")
         await linked(hub, leaf)
         for number in range(50):
-            assert (await leaf.request("svc.hub", b"%d" % number, timeout=5)).data == b"pong %d" % number
-            assert (await hub.request("svc.leaf", b"%d" % number, timeout=5)).data == b"pong %d" % number
+            assert (await leaf.request("svc.hub", b"%d" % number, timeout=30)).data == b"pong %d" % number
+            assert (await hub.request("svc.leaf", b"%d" % number, timeout=30)).data == b"pong %d" % number
         for client in (hub, leaf):
             with pytest.raises(NoRespondersError):
                 await client.request("svc.nobody", b"", timeout=5)
@@ -260,7 +260,7 @@ def test_client_of_the_leaf_lives_through_a_cut(hub: str, leaf: str, tmp_path: P
             async with Clients(pair.hub) as (at_hub,):
                 await answering(at_hub, "svc")
                 await linked(at_hub, at_leaf)
-                assert (await at_leaf.request("svc", b"1", timeout=5)).data == b"pong 1"
+                assert (await at_leaf.request("svc", b"1", timeout=30)).data == b"pong 1"
             pair.hub.kill()
             while True:
                 try:
@@ -273,7 +273,7 @@ def test_client_of_the_leaf_lives_through_a_cut(hub: str, leaf: str, tmp_path: P
             async with Clients(pair.hub) as (at_hub,):
                 await answering(at_hub, "svc", text=b"again ")
                 await linked(at_hub, at_leaf)
-                assert (await at_leaf.request("svc", b"3", timeout=5)).data == b"again 3"
+                assert (await at_leaf.request("svc", b"3", timeout=30)).data == b"again 3"
 
     with LeafPair(hub, leaf, tmp_path) as pair:
         asyncio.run(run(pair))
@@ -356,8 +356,8 @@ def test_two_leafs_of_a_hub_hear_each_other(hub: str, east: str, west: str, tmp_
                 await answering(at_east, "other", "q")
                 await linked(at_east, at_west)
                 for number in range(30):
-                    assert (await at_east.request("svc", b"%d" % number, timeout=5)).data == b"pong %d" % number
-                    assert (await at_west.request("other", b"%d" % number, timeout=5)).data == b"pong %d" % number
+                    assert (await at_east.request("svc", b"%d" % number, timeout=30)).data == b"pong %d" % number
+                    assert (await at_west.request("other", b"%d" % number, timeout=30)).data == b"pong %d" % number
                 assert len(requests) == 30
 
         with server(west, config, tmp_path / "west") as third:

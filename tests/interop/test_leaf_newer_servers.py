@@ -43,8 +43,8 @@ async def _core(hub: Client, leaf: Client) -> None:
     assert await at_leaf.wait(1_000) == expected
     assert at_hub.got[7].headers == {"N": "7"}
     await eventually(lambda: sum(len(worker.got) for worker in workers) >= 1_000)
-    assert (await leaf.request("svc.hub", b"1", timeout=5)).data == b"pong 1"
-    assert (await hub.request("svc.leaf", b"2", timeout=5)).data == b"pong 2"
+    assert (await leaf.request("svc.hub", b"1", timeout=30)).data == b"pong 1"
+    assert (await hub.request("svc.leaf", b"2", timeout=30)).data == b"pong 2"
     for client in (hub, leaf):
         with pytest.raises(NoRespondersError):
             await client.request("svc.nobody", b"", timeout=5)

@@ -249,7 +249,7 @@ def test_who_does_not_log_in_is_closed_in_time(tmp_path: Path) -> None:
             begun = time.monotonic()
             with MqttSocket(server.mqtt_port) as client:
                 assert client.read(1) == b""
-            assert 0.4 < time.monotonic() - begun < 5
+            assert 0.4 < time.monotonic() - begun < 30
             with MqttSocket(server.mqtt_port) as client:
                 assert client.login("sensor", "a", "b") == ACCEPTED
                 client.sock.settimeout(1.0)
@@ -315,7 +315,7 @@ def test_a_handshake_that_does_not_come_ends_in_time(authority: Authority, tmp_p
             with MqttSocket(server.mqtt_port) as client:
                 begun = time.monotonic()
                 assert client.read(1) == b""
-                assert time.monotonic() - begun < 5
+                assert time.monotonic() - begun < 30
 
 
 def test_a_flood_of_handshakes_is_throttled(authority: Authority, tmp_path: Path) -> None:

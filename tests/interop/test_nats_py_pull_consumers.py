@@ -38,7 +38,7 @@ async def fetch_times_out(t: Table) -> Any:
     await t.stream()
     await t.fill(1)
     sub = await t.js.pull_subscribe(f"{t.name}.x", durable="C", stream=t.name)
-    got = len(await sub.fetch(5, timeout=0.5))
+    got = len(await sub.fetch(5, timeout=3))
     try:
         await sub.fetch(1, timeout=0.3)
     except NatsTimeout:
@@ -208,7 +208,7 @@ async def acknowledge_twice(t: Table) -> Any:
     await t.fill(1)
     await t.consumer(ack_policy="explicit")
     (msg,) = await t.pull(b"1")
-    answers = [(await t.nc.request(msg.reply, b"+ACK", timeout=2)).data for _ in range(2)]
+    answers = [(await t.nc.request(msg.reply, b"+ACK", timeout=20)).data for _ in range(2)]
     return answers, (await t.info())["num_ack_pending"]
 
 

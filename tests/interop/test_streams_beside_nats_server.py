@@ -18,6 +18,7 @@ from nats.aio.client import Client
 
 from support.eyotd import Eyotd
 from support.nats_server import NatsServer
+from support.silence import next_unless_silent
 
 CONFIG = 'jetstream { store_dir: "%WORKDIR%/js", domain: D }'
 SILENCE = "no answer"
@@ -292,7 +293,7 @@ async def ask(client: Client, step: Step) -> Any:
     try:
         await client.publish(step.subject, body, reply="answers.1", headers=step.headers or None)
         try:
-            message = await inbox.next_msg(timeout=0.5)
+            message = await next_unless_silent(client, inbox, 0.5)
         except nats.errors.TimeoutError:
             return SILENCE
     finally:

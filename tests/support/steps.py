@@ -15,6 +15,7 @@ from nats.aio.client import Client
 
 from support.eyotd import Eyotd
 from support.nats_server import NatsServer
+from support.silence import next_unless_silent
 
 #: Members that say when, who, or which version.
 _LEFT_OUT = {"created", "time", "ts", "first_ts", "last_ts", "metadata", "id", "timestamp", "active", "last_active"}
@@ -192,7 +193,7 @@ class Player:
         answers = []
         with contextlib.suppress(nats.errors.TimeoutError):
             while True:
-                message = await inbox.next_msg(timeout=0.15)
+                message = await next_unless_silent(self.client, inbox, 0.15)
                 assert message.subject == step.reply
                 answers.append(json.loads(message.data))
         await inbox.unsubscribe()
@@ -205,7 +206,7 @@ class Player:
         came: list[Any] = []
         with contextlib.suppress(nats.errors.TimeoutError):
             while True:
-                message = await inbox.next_msg(timeout=0.15)
+                message = await next_unless_silent(self.client, inbox, 0.15)
                 came.append((_ack_subject(message.reply), message.data, (message.headers or {}).get("Status")))
                 if step.ack is not None and message.reply:
                     await self.client.publish(message.reply, step.ack)
@@ -218,7 +219,9 @@ class Player:
         came: list[Any] = []
         with contextlib.suppress(nats.errors.TimeoutError):
             while True:
-                message = await inbox.next_msg(timeout=2.5 if step.settled and "asked" not in came else 0.3)
+                message = await next_unless_silent(
+                    self.client, inbox, 2.5 if step.settled and "asked" not in came else 0.3
+                )
                 if message.reply.startswith("$JS.FC."):
                     headers = {
                         "Nats-Last-Consumer": str(step.delivery or step.settled),
@@ -235,7 +238,7 @@ class Player:
 
     async def api(self, words: str, body: Any = None) -> Any:
         payload = b"" if body is None else json.dumps(body).encode()
-        return json.loads((await self.client.request(f"$JS.API.{words}", payload, timeout=5)).data)
+        return json.loads((await self.client.request(f"$JS.API.{words}", payload, timeout=30)).data)
 
     async def wait(self, step: Wait) -> Any:
         for _ in range(200):
