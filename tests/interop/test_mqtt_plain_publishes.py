@@ -143,6 +143,53 @@ def test_a_run_reaches_subscribers_as_its_packets_do(server: ServerProcess, leve
         assert all(as_runs[name] for name in ("plain-4", "plain-5", "identified", "aliased", "small", "denied"))
 
 
+#: Subscribers of which each alone must be sent the packets of several topics one by one, or not at all.
+ODD: dict[str, tuple[int, Properties | None, SubscriptionRequest]] = {
+    "none": (4, None, SubscriptionRequest("other", 0)),
+    "same level": (4, None, SubscriptionRequest("t/#", 0)),
+    "other level": (5, None, SubscriptionRequest("t/#", 1)),
+    "aliases": (5, Properties(topic_alias_maximum=2), SubscriptionRequest("t/#", 0)),
+    "small": (5, Properties(maximum_packet_size=80), SubscriptionRequest("t/#", 0)),
+    "fewer topics": (4, None, SubscriptionRequest("t/+", 0)),
+    "one topic": (4, None, SubscriptionRequest("t/b", 0)),
+    "not hidden": (4, None, SubscriptionRequest("#", 0)),
+}
+
+
+def in_turn(server: ServerProcess, seed: int, level: int, odd: str, user: bytes) -> tuple[dict[str, Seen], object]:
+    """What each subscriber sees of one publisher that publishes on topics in turn, and what is counted."""
+    chance = random.Random(seed)
+    topics = ["t/a", "t/b", "t//x", "t/1.5", "t/c/d"] + (["$own/x"] if odd == "not hidden" else [])
+    client_level, properties, wanted = ODD[odd]
+    port = server.leaf_port
+    with RawMqtt(port) as plain, RawMqtt(port, level=client_level) as other, RawMqtt(port, level=level) as publisher:
+        for name, client in (("plain", plain), ("other", other), ("publisher", publisher)):
+            props = properties if client is other else None
+            client.connect(name, user=user.decode(), password=user, props=props)
+        plain.subscribe("t/#", "$own/#")
+        other.subscribe(wanted)
+        for _ in range(3):
+            sent = []
+            for turn in range(60):
+                payload = chance.randbytes(chance.choice((0, 1, 60, 120, 200)))
+                sent.append(encoder.publish(level, topics[turn % len(topics)], payload))
+            publisher.send(b"".join(sent))
+        publisher.ping()
+        return {"plain": seen(plain), "other": seen(other)}, traffic(server)
+
+
+@pytest.mark.parametrize("level", [4, 5])
+@pytest.mark.parametrize("odd", ODD)
+def test_topics_in_turn_reach_subscribers_as_their_packets_do(server: ServerProcess, level: int, odd: str) -> None:
+    user = b"some" if odd == "same level" else b"any"
+    together, counted = in_turn(server, level, level, odd, user)
+    with nats_subscriber(server.client_port):
+        one_by_one, counted_alone = in_turn(server, level, level, odd, user)
+    assert together == one_by_one
+    assert counted == counted_alone
+    assert len(together["plain"]) == 180
+
+
 def clear_retained(server: ServerProcess) -> None:
     with RawMqtt(server.leaf_port) as client:
         client.connect("clears", user="any", password=b"any")

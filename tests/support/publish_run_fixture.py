@@ -21,11 +21,14 @@ def publishes(chance: Random, level: int) -> list[bytes]:
     made: list[bytes] = []
     for _ in range(chance.randrange(1, 12)):
         topic = chance.choice(_TOPICS)
+        in_turn = chance.random() < 0.3
         qos = chance.choice((0, 0, 0, 1, 2))
         properties = Properties(content_type="x") if level == 5 and chance.random() < 0.2 else None
         for _ in range(chance.choice((1, 2, 9))):
+            topic = chance.choice(_TOPICS) if in_turn else topic
             payload = chance.randbytes(chance.choice((0, 1, 100, 130, 20_000 if chance.random() < 0.1 else 5)))
-            more = {"retain": chance.random() < 0.1, "packet_id": 1 if qos else 0, "properties": properties}
+            packet_id = chance.choice((1, 255, 256, 65535)) if qos else 0
+            more = {"retain": chance.random() < 0.1, "packet_id": packet_id, "properties": properties}
             made += [encoder.publish(level, topic, payload, qos=qos, **more)]  # type: ignore[arg-type]
     return made
 
@@ -94,6 +97,13 @@ def scanned(twin: int, seed: int) -> list[object]:
         begin = at if chance.random() < 0.8 else chance.randrange(len(source) + 1)
         run = TWINS[twin].scan_run(source, begin, head, chance.choice((1 << 20, 60)))
         found += [run, payloads_of(twin, source[begin : run.end], len(head))]
+        known = [each.encode() for each in _TOPICS if chance.random() < 0.7]
+        heads = {len(each).to_bytes(2, "big") + each + b"\0" * (level == 5): "" for each in known}
+        mixed = TWINS[twin].scan_mixed(source, begin, heads, int(level == 5), chance.choice((1 << 20, 60)))
+        acked_at = max(0, source.find(b"\x32", begin))
+        alone = head[: 2 + len(topic)]
+        acked = TWINS[twin].scan_acked(source, acked_at, alone, level == 5, chance.choice((1 << 20, 60)))
+        found += [mixed, acked]
         start = source.find(b"\x30", max(at + 1, run.end))
         at = len(source) if start < 0 else start
     return found

@@ -23,11 +23,12 @@ from eyot_daemon.mqtt import stream_context
 from eyot_daemon.mqtt.authentication import Reauthentication
 from eyot_daemon.mqtt.fifo import Fifo
 from eyot_daemon.mqtt.handshake import Handshake
-from eyot_daemon.mqtt.plain_delivery import publish_plain, send_run
+from eyot_daemon.mqtt.plain_delivery import publish_mixed, publish_plain, send_run
 from eyot_daemon.mqtt.publication import Publication, Result
-from eyot_daemon.mqtt.publishing import Publisher, publish
+from eyot_daemon.mqtt.publishing import Publisher, publish, reason_of
 from eyot_daemon.mqtt.sending import MqttSender
-from eyot_daemon.mqtt.session import Outgoing
+from eyot_daemon.mqtt.session import BACKLOG_BYTES, Outgoing
+from eyot_daemon.mqtt.stored_runs import publish_stored
 from eyot_daemon.mqtt.subscribing import REST_SID, Subscriber
 from eyot_daemon.net.transport import SERVER_SHUTDOWN
 from eyot_daemon.turn.backpressure import Gate
@@ -48,13 +49,15 @@ from eyot_wire.mqtt.packets import (
     Subscribe,
     Unsubscribe,
 )
-from eyot_wire.mqtt.plain_publishes import PlainPublishes
+from eyot_wire.mqtt.plain_publishes import AckedPublishes, MixedPublishes, PlainPublishes
 from eyot_wire.mqtt.properties import Properties
-from eyot_wire.mqtt.reader import PacketReader
+from eyot_wire.mqtt.reader import RUNS, PacketReader, Runs
 from eyot_wire.mqtt.reason_codes import ReasonCode
 from eyot_wire.mqtt.topic_aliases import InboundAliases
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from eyot_daemon.auth.login import Peer
     from eyot_daemon.client.context import ClientContext
     from eyot_daemon.client.served import Registry
@@ -63,6 +66,7 @@ if TYPE_CHECKING:
     from eyot_daemon.router.access import Access
     from eyot_daemon.router.account import Account
     from eyot_daemon.router.subscription import Origin, Subscription
+    from eyot_wire.jetstream.errors import ApiError
 
 log = logging.getLogger("eyot.mqtt")
 
@@ -71,6 +75,7 @@ EARLY_BYTES_MAX: Final = 48 * 1024
 HELD_BYTES_MAX: Final = 4 * 1024 * 1024
 #: Repetitions of one publish of QoS 2 that get an answer each when it is on flash.
 WAITING_MAX: Final = 16
+STORED: Final = Result(ReasonCode.SUCCESS)
 #: DISCONNECT for what ends a connection from the server's side; CONNACK for what does so before.
 DISCONNECTS: Final = {
     AUTHORIZATION_VIOLATION: ReasonCode.NOT_AUTHORIZED,
@@ -128,7 +133,7 @@ class MqttConnection(MqttSender):
         )
         self._handshake = Handshake(self)
         #: packets behind a CONNECT that is not answered yet
-        self._packets: Fifo[Packet | PlainPublishes] = Fifo()
+        self._packets: Fifo[Packet | Runs] = Fifo()
         self._answers: Fifo[_Answer] = Fifo()
         #: MQTT 5: publishes of QoS 2 that have their PUBREC and not their PUBCOMP; they count against the window
         self._unreleased: dict[int, None] = {}
@@ -158,11 +163,12 @@ class MqttConnection(MqttSender):
             return
         self.last_in = self.clients.broker.clock.monotonic()
         failure: MqttError | None = None
-        packets, traffic = self._packets, self.traffic
+        read: list[Packet | Runs] = []
+        traffic = self.traffic
         try:
             for packet in self._reader.feed_runs(data):
-                packets.append(packet)
-                traffic.packets_in += packet.count if isinstance(packet, PlainPublishes) else 1
+                read.append(packet)
+                traffic.packets_in += packet.count if isinstance(packet, RUNS) else 1
         except MqttError as error:
             failure = error
         traffic.bytes_in += len(data)
@@ -171,7 +177,14 @@ class MqttConnection(MqttSender):
             if self._waiting_bytes > (EARLY_BYTES_MAX if self.account is None else HELD_BYTES_MAX):
                 self.close("Protocol Violation", linger=False)
                 return
-        self.handle_waiting()
+        if self._handshake.complete and not self._packets:
+            for packet in read:
+                if not self.closed:
+                    self._handle(packet)
+        else:
+            for packet in read:
+                self._packets.append(packet)
+            self.handle_waiting()
         if failure is not None and not self.closed:
             log.error("%r - %s", self, failure)
             self.refuse(failure.reason_code)
@@ -192,9 +205,13 @@ class MqttConnection(MqttSender):
                 self.server.note_refused(ReasonCode.PROTOCOL_ERROR)
                 self.close("Protocol Violation", linger=False)
 
-    def _handle(self, packet: Packet | PlainPublishes) -> None:
-        if type(packet) is PlainPublishes:
+    def _handle(self, packet: Packet | Runs) -> None:
+        if type(packet) is AckedPublishes:
+            self._publish_acked(packet)
+        elif type(packet) is PlainPublishes:
             self._publish_run(packet)
+        elif type(packet) is MixedPublishes:
+            self._publish_mixed(packet)
         elif type(packet) is Publish:
             self._publish(packet)
         elif type(packet) is Puback:
@@ -235,20 +252,50 @@ class MqttConnection(MqttSender):
 
     def _publish_run(self, run: PlainPublishes) -> None:
         """Publish a run as a whole, or packet by packet where it is not plain."""
-        assert self.account is not None
-        account = self.account
-        fits = run.payload_max <= self.clients.max_payload_of(self)
-        if fits and self.clients.trace is None and publish_plain(self.publisher, run):
-            self.in_msgs += run.count
-            self.in_bytes += run.payload_bytes
-            self.traffic.received[0] += run.count
-            self.traffic.payload_in += run.payload_bytes
-            account.count_in(run.count, run.payload_bytes)
+        if self._is_plain(run) and publish_plain(self.publisher, run):
+            self._count_in(run, 0)
+        else:
+            self._publish_each(run)
+
+    def _publish_mixed(self, run: MixedPublishes) -> None:
+        """Publish a run of several topics as a whole, or topic by topic."""
+        if self._is_plain(run) and publish_mixed(self.publisher, run):
+            self._count_in(run, 0)
             return
+        for part in run.runs():
+            if not self.closed:
+                self._publish_run(part)
+
+    def _publish_acked(self, run: AckedPublishes) -> None:
+        """Publish a run of QoS 1 as a whole, or packet by packet where it is not only stored."""
+        room = self.server.limits.inflight_in - len(self._answers) - len(self._unreleased)
+        if run.count <= room and not self._refusing and self._is_plain(run):
+            answers = [_Answer(packet_id, 1) for packet_id in run.packet_ids]
+            if publish_stored(self.publisher, run, partial(self._stored, answers)):
+                for answer in answers:
+                    self._answers.append(answer)
+                self._count_in(run, 1)
+                return
+        self._publish_each(run)
+
+    def _is_plain(self, run: Runs) -> bool:
+        """Return whether a run needs no look at its packets."""
+        return self.clients.trace is None and run.payload_max <= self.clients.max_payload_of(self)
+
+    def _publish_each(self, run: PlainPublishes | AckedPublishes) -> None:
         for packet in run.publishes():
             if self.closed:
                 return
             self._publish(packet)
+
+    def _count_in(self, run: Runs, qos: int) -> None:
+        count, size = run.count, run.payload_bytes
+        self.in_msgs += count
+        self.in_bytes += size
+        self.traffic.received[qos] += count
+        self.traffic.payload_in += size
+        assert self.account is not None
+        self.account.count_in(count, size)
 
     def _publish(self, packet: Publish) -> None:
         try:
@@ -336,9 +383,31 @@ class MqttConnection(MqttSender):
                 self._refused_without_answer(result)
             return
         answer.result = result
+        self._answer_in_order()
+
+    def _stored(self, answers: list[_Answer], outcomes: Sequence[ApiError | None] | None) -> None:
+        """Answer a run of QoS 1, and those behind it that wait for their turn."""
+        waiting = self._answers
+        if outcomes is None and not self.closed and len(waiting) == len(answers):
+            waiting.clear()  # nobody else waits
+            self.send_packet(b"".join([encoder.puback(self.level, each.packet_id) for each in answers]), len(answers))
+            self._open_gate()
+            return
+        for answer, outcome in zip(answers, outcomes or (None,) * len(answers), strict=True):
+            if outcome is not None:
+                self.sessions.drops.count("refused")
+            answer.result = STORED if outcome is None else Result(reason_of(outcome), outcome.description)
+        if not self.closed:
+            self._answer_in_order()
+
+    def _answer_in_order(self) -> None:
+        """Answer what has its result, up to the first that has not."""
         answers = self._answers
         while answers and answers.first.result is not None:
             self._answer(answers.popleft())
+        self._open_gate()
+
+    def _open_gate(self) -> None:
         if self.gate is not None and not self.gate.shut:
             gate, self.gate = self.gate, None
             gate.open()
@@ -450,6 +519,24 @@ class MqttConnection(MqttSender):
         sub.delivered += run.count
         if self.session.link is self:
             send_run(self, run, options)
+
+    def takes_mixed(
+        self, sub: Subscription, subjects: Sequence[bytes], run: MixedPublishes, publisher: Publisher
+    ) -> bool:
+        """Return whether `deliver_run` would send the bytes of all parts of a run as they came."""
+        options = self.subscriber.options.get(sub.sid)
+        if self.closed or options is None or options.identifier or self.session.link is not self:
+            return False
+        if (self.level == V5) != (run.level == V5) or not self._takes_packets(run.packet_max()):
+            return False
+        if options.no_local and publisher.client_id == self.client_id:
+            return False
+        if self.backlog + len(run.packets) > BACKLOG_BYTES:
+            return False
+        return all(
+            self._may_receive(sub, subject, b"") and not (options.ignores_dollar and subject.startswith(b"$"))
+            for subject in subjects
+        )
 
     def _may_receive(self, sub: Subscription, subject: bytes, reply: bytes) -> bool:
         access = self.access

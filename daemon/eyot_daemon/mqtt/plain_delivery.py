@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from eyot_daemon.mqtt.session_record import SubOptions
     from eyot_daemon.router.route import Route
     from eyot_daemon.router.subscription import Subscription
-    from eyot_wire.mqtt.plain_publishes import PlainPublishes
+    from eyot_wire.mqtt.plain_publishes import MixedPublishes, PlainPublishes
 
 #: The header of each message of a run.
 HEADER: Final = message.header_of(None, 0, "", 0)
@@ -28,15 +28,10 @@ HEADER: Final = message.header_of(None, 0, "", 0)
 def publish_plain(publisher: Publisher, run: PlainPublishes) -> bool:
     """Publish a run; False: it needs the full rules, and nothing has happened."""
     account = publisher.account
-    subject = topics.to_subject(run.topic)
-    if subject is None or topics.to_topic(subject) != run.topic or account.mappings.maps(subject):
+    found = _found(publisher, run.topic)
+    if found is None:
         return False
-    if not publisher.may_publish_always(subject):
-        return False
-    route = account.route(subject)
-    targets = _targets(route)
-    if targets is None:
-        return False
+    subject, targets = found
     for sub, dest in targets:
         if sub.active:
             msgs, size = dest.out_msgs, dest.out_bytes
@@ -45,6 +40,39 @@ def publish_plain(publisher: Publisher, run: PlainPublishes) -> bool:
             account.out_msgs += msgs
             account.out_bytes += size + msgs * len(HEADER)
     return True
+
+
+def publish_mixed(publisher: Publisher, run: MixedPublishes) -> bool:
+    """Publish a run of several topics that all have the same subscribers; False: they differ, and nothing has happened."""
+    account = publisher.account
+    targets: list[tuple[Subscription, MqttSender]] | None = None
+    subjects: list[bytes] = []
+    for topic in run.topics:
+        found = _found(publisher, topic)
+        if found is None or (targets is not None and found[1] != targets):
+            return False
+        subjects.append(found[0])
+        targets = found[1]
+    if not targets or not all(sub.active and dest.takes_mixed(sub, subjects, run, publisher) for sub, dest in targets):
+        return False
+    for sub, dest in targets:
+        sub.delivered += run.count
+        dest.send_publishes(run.packets, run.count, run.payload_bytes)
+        account.out_msgs += run.count
+        account.out_bytes += run.payload_bytes + run.count * len(HEADER)
+    return True
+
+
+def _found(publisher: Publisher, topic: str) -> tuple[bytes, list[tuple[Subscription, MqttSender]]] | None:
+    """Return the subject of a topic and its subscribers, if plain publishes on it lead to clients of MQTT alone."""
+    account = publisher.account
+    subject = topics.to_subject(topic)
+    if subject is None or topics.to_topic(subject) != topic or account.mappings.maps(subject):
+        return None
+    if not publisher.may_publish_always(subject):
+        return None
+    targets = _targets(account.route(subject))
+    return None if targets is None else (subject, targets)
 
 
 def _targets(route: Route) -> list[tuple[Subscription, MqttSender]] | None:

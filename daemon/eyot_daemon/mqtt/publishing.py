@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from eyot_daemon.mqtt.counters import Drops
     from eyot_daemon.mqtt.session_record import SessionRecord
     from eyot_daemon.mqtt.store import MqttStore
+    from eyot_daemon.mqtt.stored_topics import StoredTopics
     from eyot_daemon.router.access import Access
     from eyot_daemon.router.account import Account
     from eyot_daemon.router.route import Route
@@ -53,6 +54,7 @@ class PublishContext(Protocol):
     """The sessions of an account, as a publish uses them."""
 
     drops: Drops
+    stored_topics: StoredTopics
 
     @property
     def store(self) -> MqttStore: ...

@@ -19,6 +19,8 @@ from eyot_wire.mqtt.topic_aliases import OutboundAliases
 from eyot_wire.quoting import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from eyot_daemon.auth.login import Peer
     from eyot_daemon.client.context import ClientContext
     from eyot_daemon.client.served import Registry
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from eyot_daemon.net.transport import Transport
     from eyot_daemon.router.subscription import Subscription
     from eyot_daemon.turn.backpressure import Gate
-    from eyot_wire.mqtt.plain_publishes import PlainPublishes
+    from eyot_wire.mqtt.plain_publishes import MixedPublishes, PlainPublishes
 
 log = logging.getLogger("eyot.mqtt")
 
@@ -200,14 +202,22 @@ class MqttSender(ServedClient):
         self.traffic.sent[qos] += count
         self.traffic.payload_out += payload_bytes
 
+    def _takes_packets(self, packet_max: int) -> bool:
+        """Return whether the client takes packets up to this size as they are: no alias shortens their topic."""
+        return not self._aliases_out.maximum and (not self._packet_max or packet_max <= self._packet_max)
+
     def takes_run(self, run: PlainPublishes) -> bool:
-        """Return whether the client takes the packets of a run as they are: no alias shortens their topic."""
-        if self._aliases_out.maximum:
-            return False
-        return not self._packet_max or run.packet_max(self.level) <= self._packet_max
+        """Return whether the client takes the packets of a run as they are."""
+        return self._takes_packets(run.packet_max(self.level))
 
     def deliver_run(self, sub: Subscription, subject: bytes, run: PlainPublishes, publisher: Publisher) -> None:
         """Deliver a run of plain publishes on `subject` for one subscription; what was sent shows in `out_msgs`."""
+        raise NotImplementedError
+
+    def takes_mixed(
+        self, sub: Subscription, subjects: Sequence[bytes], run: MixedPublishes, publisher: Publisher
+    ) -> bool:
+        """Return whether a run on these subjects may be sent as it is to the client of a subscription."""
         raise NotImplementedError
 
     # -- keep-alive ------------------------------------------------------------------------------------------------------

@@ -178,6 +178,11 @@ class Queue:
         context = self._context
         return self.messages < context.msgs_max and self.bytes < context.bytes_max
 
+    def has_room(self, messages: int, size: int) -> bool:
+        """Return whether there would be room up to the last of so many messages of `size` bytes together."""
+        context = self._context
+        return self.messages + messages <= context.msgs_max and self.bytes + size <= context.bytes_max
+
     @property
     def backlog(self) -> tuple[int, int]:
         """Messages and bytes that are stored for it and not acknowledged."""

@@ -11,6 +11,7 @@ from eyot_daemon.mqtt.publishing import Publisher, publish
 from eyot_daemon.mqtt.session import Queued, Session, SessionLimits
 from eyot_daemon.mqtt.session_queue import QUEUE_PREFIX
 from eyot_daemon.mqtt.session_record import NEVER, SessionRecord, StoredWill
+from eyot_daemon.mqtt.stored_topics import StoredTopics
 from eyot_daemon.mqtt.sys_topics import SysTopics
 from eyot_daemon.mqtt.will import publication_of
 from eyot_daemon.router.providers import MqttAccountFigures
@@ -111,6 +112,7 @@ class AccountSessions:
         self.replies = replies
         self.traffic = Traffic()
         self.sys_topics = SysTopics(account.broker, self, limits.sys_interval_s)
+        self.stored_topics = StoredTopics(account)
         self._known: dict[str, _Known] = {}
         self._ready = False
         self._failure = ""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from eyot_daemon.jetstream.consumer.consumer import Consumer
-from eyot_daemon.jetstream.ingest.joint import Change, JointPublish, JointStream
+from eyot_daemon.jetstream.ingest.joint import Change, JointPublish, JointStream, RunDone
 from eyot_daemon.jetstream.ingest.stream_ingest import SubjectRemoval
 from eyot_daemon.mqtt.retained_store import RETAINED_PREFIX, Retained
 from eyot_daemon.mqtt.session_queue import (
@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     from eyot_daemon.jetstream.consumer.local_delivery import OnMessage
     from eyot_daemon.jetstream.stream.stream import Stream
     from eyot_store import Txn
+    from eyot_wire.mqtt.plain_publishes import AckedPublishes
+    from eyot_wire.native import Match
 
 log = logging.getLogger("eyot.mqtt")
 
@@ -443,6 +445,52 @@ class MqttStore:
             done(refused)
 
         self._joint.publish(changes, settled, extra=put)
+
+    def filters_of(self, queue_subject: bytes) -> Match[QueueFilter]:
+        """Return the filters of the queues that take a subject, which has QUEUE_PREFIX; the same object while they are the same."""
+        return self._filters.match(queue_subject)
+
+    def publish_run(
+        self,
+        streams: Sequence[tuple[JointStream, bytes]],
+        queue_subject: bytes,
+        header: bytes,
+        run: AckedPublishes,
+        done: RunDone,
+    ) -> bool:
+        """Store a run of publishes as `publish` does each, without an identifier and not retained.
+
+        `streams`: with the subject that each stores; `queue_subject`: that of the copies for sessions, b"" for none. `done` is
+        called when all is on flash, with None, or with the outcome of each. False: a queue is full, or nearly; nothing has
+        happened.
+        """
+        payloads = run.payloads
+        changes: list[tuple[JointStream, list[Published]]] = [
+            (stream, [Published(subject, b"", header, payload) for payload in payloads]) for stream, subject in streams
+        ]
+        if not queue_subject:
+            self._joint.publish_run(changes, done)
+            return True
+        each = len(queue_subject) + len(header)
+        count, size = len(payloads), each * len(payloads) + run.payload_bytes
+        queues = list({entry.owner: None for entry in self.filters_of(queue_subject).plain})
+        if not all(queue.has_room(count, size) for queue in queues):
+            return False
+        for queue in queues:
+            queue.count(count, size)
+        changes.append((self._queued, [Published(queue_subject, b"", header, payload) for payload in payloads]))
+
+        def settled(outcomes: Sequence[ApiError | None] | None) -> None:
+            refused = [] if outcomes is None else [at for at, outcome in enumerate(outcomes) if outcome is not None]
+            for queue in queues:
+                if refused:
+                    queue.count(-len(refused), -sum(each + len(payloads[at]) for at in refused))
+                if len(refused) < count:
+                    queue.wake()
+            done(outcomes)
+
+        self._joint.publish_run(changes, settled)
+        return True
 
     def _hold(self, record: SessionRecord, packet_id: int, digest: bytes) -> Callable[[Txn], None]:
         session = session_hash(record.client_id)

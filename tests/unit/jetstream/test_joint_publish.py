@@ -91,6 +91,62 @@ def test_one_refusal_stores_nothing_and_leaves_the_others_of_the_turn(joined: Jo
     assert answer == {"stream": "A", "seq": 3}
 
 
+def run_of(joined: JointFixture, names: str, payloads: list[bytes]) -> list[Any]:
+    """Hand in a run of publishes into these streams; returns the outcomes, once they are known."""
+    changes = [
+        (joined.fixture.stream(name), [Published(f"{name.lower()}.x".encode(), b"", b"", each) for each in payloads])
+        for name in names
+    ]
+    outcomes: list[Any] = []
+    joined.joint.publish_run(changes, outcomes.append)
+    return outcomes
+
+
+def test_a_run_is_stored_in_the_order_of_the_turn_in_its_transaction(joined: JointFixture) -> None:
+    commits = joined.fixture.store.stats.txns
+    joined.publish(("A", b"before"))
+    outcomes = run_of(joined, "AB", [b"1", b"2"])
+    joined.publish(("A", b"after"))
+    joined.fixture.broker.flush()
+    assert outcomes == []
+    joined.fixture.commit()
+    assert outcomes == [None]
+    assert joined.results == [None, None]
+    assert [payload for _, payload in joined.fixture.held("A")] == [b"before", b"1", b"2", b"after"]
+    assert [payload for _, payload in joined.fixture.held("B")] == [b"1", b"2"]
+    assert joined.fixture.store.stats.txns == commits + 1
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_each_publish_of_a_run_stands_for_itself(joined: JointFixture, others: bool) -> None:
+    if others:
+        joined.publish(("A", b"before"))
+    outcomes = run_of(joined, "AC", [b"1", b"2", b"3"])
+    joined.fixture.commit()
+    (found,) = outcomes
+    assert [0 if each is None else each.err_code for each in found] == [0, 0, 10077]
+    held = [payload for _, payload in joined.fixture.held("A")]
+    assert held == [b"before"] * others + [b"1", b"2"]
+    assert [payload for _, payload in joined.fixture.held("C")] == [b"1", b"2"]
+
+
+def test_a_run_that_the_disk_refuses_is_refused_as_a_whole(
+    joined: JointFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(txn: Txn, done: Any = None) -> None:
+        joined.fixture.store.abort(txn)
+        raise StoreError("io", "the disk is gone")
+
+    outcomes = run_of(joined, "AB", [b"1", b"2"])
+    with monkeypatch.context() as patch:
+        patch.setattr(joined.fixture.store, "submit", fail)
+        joined.fixture.broker.flush()
+    assert [[each.err_code for each in found] for found in outcomes] == [[10077, 10077]]
+    joined.publish(("A", b"later"))
+    joined.fixture.commit()
+    assert joined.fixture.held("A") == [(1, b"later")]
+
+
 def test_messages_that_were_queued_before_in_the_turn_are_stored_before(joined: JointFixture) -> None:
     reply = joined.fixture.publish(b"a.x", b"first")
     joined.publish(("A", b"second"))

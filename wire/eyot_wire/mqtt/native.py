@@ -7,19 +7,19 @@ import os
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from eyot_wire.mqtt.publish_run import payloads, scan_run
+    from eyot_wire.mqtt.publish_run import payloads, scan_acked, scan_mixed, scan_run
 
     COMPILED: Final[bool] = False
 else:
     try:
         if os.environ.get("EYOT_PLAIN", "0") not in ("", "0"):
             raise ImportError("EYOT_PLAIN is set")
-        from eyot_wire._publish_run import payloads, scan_run
+        from eyot_wire._publish_run import payloads, scan_acked, scan_mixed, scan_run
 
         COMPILED = True
     except ImportError:
-        from eyot_wire.mqtt.publish_run import payloads, scan_run
+        from eyot_wire.mqtt.publish_run import payloads, scan_acked, scan_mixed, scan_run
 
         COMPILED = False
 
-__all__ = ["COMPILED", "payloads", "scan_run"]
+__all__ = ["COMPILED", "payloads", "scan_acked", "scan_mixed", "scan_run"]

@@ -5,16 +5,19 @@ from typing import Final
 
 from eyot_wire.mqtt.decoder import decode
 from eyot_wire.mqtt.errors import MalformedPacket, ProtocolError
-from eyot_wire.mqtt.native import scan_run
+from eyot_wire.mqtt.native import scan_acked, scan_mixed, scan_run
 from eyot_wire.mqtt.packet_types import V5, PacketType
 from eyot_wire.mqtt.packets import Connect, Packet, Publish
-from eyot_wire.mqtt.plain_publishes import PlainPublishes
-from eyot_wire.mqtt.publish_run import PLAIN_PUBLISH
+from eyot_wire.mqtt.plain_publishes import AckedPublishes, MixedPublishes, PlainPublishes
+from eyot_wire.mqtt.publish_run import ACKED_PUBLISH, PLAIN_PUBLISH
 from eyot_wire.mqtt.reason_codes import ReasonCode
 
 #: What a reader remembers of a client's topics: how many, and the longest, bytes.
 HEADS_MAX: Final = 256
 HEAD_BYTES_MAX: Final = 256
+
+Runs = PlainPublishes | MixedPublishes | AckedPublishes
+RUNS: Final = (PlainPublishes, MixedPublishes, AckedPublishes)
 
 
 class PacketReader:
@@ -47,12 +50,12 @@ class PacketReader:
         Raises MalformedPacket or ProtocolError behind the packets before the fault; nothing can be read after that.
         """
         for packet in self.feed_runs(data):
-            if isinstance(packet, PlainPublishes):
+            if isinstance(packet, RUNS):
                 yield from packet.publishes()
             else:
                 yield packet
 
-    def feed_runs(self, data: bytes | bytearray | memoryview) -> Iterator[Packet | PlainPublishes]:
+    def feed_runs(self, data: bytes | bytearray | memoryview) -> Iterator[Packet | Runs]:
         """Yield the packets that `data` completes, with plain publishes as runs; take all of them.
 
         Raises MalformedPacket or ProtocolError behind the packets before the fault; nothing can be read after that.
@@ -77,10 +80,10 @@ class PacketReader:
             if end > size:
                 self._missing = end - size
                 break
-            if source[at] == PLAIN_PUBLISH:
-                run, at_end = self._run(source, at, start, end)
+            if source[at] == PLAIN_PUBLISH or source[at] == ACKED_PUBLISH:
+                scan = self._run if source[at] == PLAIN_PUBLISH else self._acked_run
+                run, at = scan(source, at, start, end)
                 yield run
-                at = at_end
                 continue
             yield self._packet(source, at, start, end)
             at = end
@@ -108,15 +111,14 @@ class PacketReader:
                 return at + offset + 1, length
         raise MalformedPacket("the remaining length has more than 4 bytes")
 
-    def _run(self, source: bytes, at: int, start: int, end: int) -> tuple[PlainPublishes | Packet, int]:
+    def _run(self, source: bytes, at: int, start: int, end: int) -> tuple[Runs | Packet, int]:
         """Return the run of plain publishes that begins with a packet, or the packet alone, and where the next one begins.
 
         The decoder reads the first packet of each topic; what it found is remembered with the bytes before the payload.
         """
         is_v5 = self._level == V5
-        payload_at = start + 2 + int.from_bytes(source[start : start + 2], "big") + is_v5
-        head = source[start:payload_at]
-        known = None if self._topics is None or payload_at > end else self._topics.get(head)
+        head = source[start : start + 2 + int.from_bytes(source[start : start + 2], "big") + is_v5]
+        known = None if self._topics is None or len(head) > end - start else self._topics.get(head)
         if known is None:
             packet = self._packet(source, at, start, end)
             if type(packet) is not Publish or packet.properties is not None or (is_v5 and head[-1:] != b"\0"):
@@ -126,11 +128,32 @@ class PacketReader:
         else:
             packet = None
         scanned = scan_run(source, at, head, self._max)
-        if scanned.msgs:
-            whole = not at and scanned.end == len(source)
-            packets = source if whole else source[at : scanned.end]
-            return PlainPublishes(known, self._level, packets, len(head), scanned), scanned.end
-        return packet or self._packet(source, at, start, end), end
+        if not scanned.msgs:
+            return packet or self._packet(source, at, start, end), end
+        if scanned.end < len(source) and source[scanned.end] == PLAIN_PUBLISH and self._topics is not None:
+            mixed = scan_mixed(source, at, self._topics, int(is_v5), self._max)
+            if len(mixed.heads) > 1:
+                packets = source[at : mixed.end]
+                return MixedPublishes(self._level, packets, self._topics, mixed), mixed.end
+        whole = not at and scanned.end == len(source)
+        packets = source if whole else source[at : scanned.end]
+        return PlainPublishes(known, self._level, packets, len(head), scanned), scanned.end
+
+    def _acked_run(self, source: bytes, at: int, start: int, end: int) -> tuple[Runs | Packet, int]:
+        """Return the run of publishes of QoS 1 that begins with a packet, or the packet alone, and where the next one begins."""
+        is_v5 = self._level == V5
+        head = source[start : start + 2 + int.from_bytes(source[start : start + 2], "big")]
+        known = None if self._topics is None or len(head) > end - start else self._topics.get(head)
+        if known is None:
+            packet = self._packet(source, at, start, end)
+            if type(packet) is not Publish or packet.properties is not None or not packet.topic:
+                return packet, end
+            known = packet.topic
+            self._remember(head, known)
+        scanned = scan_acked(source, at, head, is_v5, self._max)
+        if not scanned.packet_ids:
+            return self._packet(source, at, start, end), end
+        return AckedPublishes(known, scanned), scanned.end
 
     def _remember(self, head: bytes, topic: str) -> None:
         if len(head) > HEAD_BYTES_MAX:

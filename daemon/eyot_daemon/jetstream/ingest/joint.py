@@ -7,12 +7,13 @@ the caller's own operations on other logs. The checks, and what counts as agreed
 
 Publishes gather during the turn and are one transaction at its end. If a stream refuses one of them, the transaction is
 rolled back, and each publish is a transaction of its own. Messages that were queued for a stream earlier in the turn
-are stored before it.
+are stored before it. A run of publishes to the same streams is handed in as one; each of them stands for itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from eyot_daemon.jetstream.ingest.stream_ingest import StreamIngest, SubjectRemoval
@@ -34,6 +35,8 @@ Change = Published | SubjectRemoval
 Extra = Callable[["Txn"], None]
 #: Called once, with the reason of a refusal or failure, or None when everything is on flash.
 Done = Callable[[ApiError | None], None]
+#: The same for a run: once, with the outcome of each publish, or None when all are on flash.
+RunDone = Callable[["Sequence[ApiError | None] | None"], None]
 
 
 class JointStream(Protocol):
@@ -54,9 +57,33 @@ class JointStream(Protocol):
 
 
 class _Publish(NamedTuple):
-    changes: Sequence[tuple[JointStream, Change]]
+    """`changes`: the streams, each with what it stores, in order."""
+
+    changes: Sequence[tuple[JointStream, Sequence[Change]]]
     extra: Extra | None
     done: Done
+
+
+class _Run(NamedTuple):
+    """Publishes of which each has one message for each of these streams."""
+
+    changes: Sequence[tuple[JointStream, Sequence[Published]]]
+    done: RunDone
+
+    def publishes(self) -> Iterator[_Publish]:
+        """Yield the publishes one by one; the run is done when all of them are."""
+        left = len(self.changes[0][1])
+        outcomes: list[ApiError | None] = [None] * left
+
+        def note(at: int, outcome: ApiError | None) -> None:
+            nonlocal left
+            outcomes[at] = outcome
+            left -= 1
+            if not left:
+                self.done(outcomes)
+
+        for at in range(left):
+            yield _Publish([(stream, (messages[at],)) for stream, messages in self.changes], None, partial(note, at))
 
 
 class JointPublish:
@@ -65,13 +92,26 @@ class JointPublish:
     def __init__(self, broker: BrokerCore, store: Store) -> None:
         self._broker = broker
         self._store = store
-        self._waiting: list[_Publish] = []
+        self._waiting: list[_Publish | _Run] = []
 
     def publish(self, changes: Sequence[tuple[JointStream, Change]], done: Done, *, extra: Extra | None = None) -> None:
         """Apply `changes`, in order, and `extra`, all or nothing; `done` is called after the end of the turn."""
+        by_stream: dict[JointStream, list[Change]] = {}
+        for stream, change in changes:
+            by_stream.setdefault(stream, []).append(change)
+        self._add(_Publish(list(by_stream.items()), extra, done))
+
+    def publish_run(self, changes: Sequence[tuple[JointStream, Sequence[Published]]], done: RunDone) -> None:
+        """Store one message or more in each of these streams, the same number in all: those at one place are a publish.
+
+        `done` is called after the end of the turn.
+        """
+        self._add(_Run(changes, done))
+
+    def _add(self, publish: _Publish | _Run) -> None:
         if not self._waiting:
             self._broker.mark_dirty(self)
-        self._waiting.append(_Publish(changes, extra, done))
+        self._waiting.append(publish)
 
     def flush(self) -> None:
         """End of the turn: hand in the gathered publishes."""
@@ -79,11 +119,13 @@ class JointPublish:
         streams = {stream: None for publish in waiting for stream, _ in publish.changes}
         for stream in streams:
             stream.flush()
-        if len(waiting) == 1 or self._commit(waiting) is not None:
-            for publish in waiting:
-                refused = self._commit([publish])
-                if refused is not None:
-                    publish.done(refused)
+        alone = len(waiting) == 1 and type(waiting[0]) is _Publish
+        if alone or self._commit(waiting) is not None:
+            for each in waiting:
+                for publish in each.publishes() if isinstance(each, _Run) else (each,):
+                    refused = self._commit([publish], alone=True)
+                    if refused is not None:
+                        publish.done(refused)
         for stream in streams:
             gate = stream.ingest_limiter.shut()
             if gate is not None:
@@ -91,13 +133,20 @@ class JointPublish:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _commit(self, publishes: list[_Publish]) -> ApiError | None:
-        """Hand in one transaction of these publishes, or return why there is none; then nothing has changed."""
+    def _commit(self, publishes: Sequence[_Publish | _Run], *, alone: bool = False) -> ApiError | None:
+        """Hand in one transaction of these publishes, or return why there is none; then nothing has changed.
+
+        `alone`: there is no other try.
+        """
         changes: dict[JointStream, list[Change]] = {}
         for publish in publishes:
-            for stream, change in publish.changes:
-                changes.setdefault(stream, []).append(change)
-        refused = _without_room(changes, alone=len(publishes) == 1)
+            for stream, wanted in publish.changes:
+                known = changes.get(stream)
+                if known is None:
+                    changes[stream] = list(wanted)
+                else:
+                    known += wanted
+        refused = _without_room(changes, alone=alone)
         if refused is not None:
             return refused
         txn = self._store.begin()
@@ -113,7 +162,7 @@ class JointPublish:
                     raise JetStreamError(refused)
                 staged[-1] = (stream, batch, txn.bytes - before)
             for publish in publishes:
-                if publish.extra is not None:
+                if isinstance(publish, _Publish) and publish.extra is not None:
                     publish.extra(txn)
         except BaseException as failure:
             self._store.abort(txn)
@@ -129,11 +178,14 @@ class JointPublish:
         self._submit(txn, [(stream.core, batch) for stream, batch, _ in staged], publishes)
         return None
 
-    def _submit(self, txn: Txn, members: list[tuple[StreamCore, Batch]], publishes: list[_Publish]) -> None:
+    def _submit(self, txn: Txn, members: list[tuple[StreamCore, Batch]], publishes: Sequence[_Publish | _Run]) -> None:
         def through(failure: StoreError | None) -> None:
             result = None if failure is None else _error_of(failure)
             for publish in publishes:
-                publish.done(result)
+                if isinstance(publish, _Publish):
+                    publish.done(result)
+                else:
+                    publish.done(None if result is None else [result] * len(publish.changes[0][1]))
 
         StreamCore.submit_together(self._store, txn, members, through)
 

@@ -12,9 +12,9 @@ from eyot_wire.mqtt import encoder, native
 from eyot_wire.mqtt.decoder import decode
 from eyot_wire.mqtt.errors import MqttError
 from eyot_wire.mqtt.packets import Connect, Packet, Publish
-from eyot_wire.mqtt.plain_publishes import PlainPublishes
+from eyot_wire.mqtt.plain_publishes import AckedPublishes, MixedPublishes, PlainPublishes
 from eyot_wire.mqtt.properties import Properties
-from eyot_wire.mqtt.reader import PacketReader
+from eyot_wire.mqtt.reader import RUNS, PacketReader, Runs
 from support import publish_run_fixture as fixture
 
 seeds = st.integers(0, 2**48)
@@ -23,6 +23,8 @@ seeds = st.integers(0, 2**48)
 def test_the_compiled_twin_was_built_and_is_chosen() -> None:
     assert native.COMPILED
     assert native.scan_run is fixture.TWINS[1].scan_run
+    assert native.scan_mixed is fixture.TWINS[1].scan_mixed
+    assert native.scan_acked is fixture.TWINS[1].scan_acked
 
 
 @settings(max_examples=500, deadline=None)
@@ -45,6 +47,52 @@ def test_both_twins_scan_the_same_in_any_bytes(data: bytes, head: bytes, at: int
     assert fixture.payloads_of(0, data, len(head)) == fixture.payloads_of(1, data, len(head))
 
 
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=40), st.binary(max_size=4), st.integers(0, 20), st.integers(0, 60), st.integers(0, 3))
+@example(b"\x30\x03\0\x01a\x30\x03\0\x01a", b"\0\x01a", 0, 5, 0)
+@example(b"\x30\x03\0\x01a", b"\0\x01a", 0, 5, 1)
+@example(b"\x30\x04\0\x01a\0", b"\0\x01a\0", 0, 6, 1)
+@example(b"\x30\x01\0", b"\0\x01a", 0, 60, 0)
+@example(b"\x30\x02\xff\xff", b"\xff\xff", 0, 60, 0)
+@example(b"\x32\x05\0\x01a\0\x01", b"\0\x01a", 0, 60, 0)
+@example(b"\x32\x05\0\x01a\0\0", b"\0\x01a", 0, 60, 0)
+@example(b"\x32\x04\0\x01a\1", b"\0\x01a", 0, 60, 0)
+@example(b"\x32\x06\0\x01a\0\x01\0", b"\0\x01a", 0, 60, 1)
+@example(b"\x32\x06\0\x01a\0\x01\x05", b"\0\x01a", 0, 60, 1)
+def test_both_twins_scan_other_runs_the_same_in_any_bytes(
+    data: bytes, head: bytes, at: int, most: int, head_more: int
+) -> None:
+    plain, compiled = fixture.TWINS
+    heads = {head: "", head[:1]: ""}
+    assert plain.scan_mixed(data, at, heads, head_more, most) == compiled.scan_mixed(data, at, heads, head_more, most)
+    acked = (
+        plain.scan_acked(data, at, head, bool(head_more), most),
+        compiled.scan_acked(data, at, head, bool(head_more), most),
+    )
+    assert acked[0] == acked[1]
+
+
+def check(run: Runs, alone: list[Publish], level: int) -> None:
+    """What a run says of itself is so."""
+    assert run.count == len(alone)
+    assert run.payload_bytes == sum(len(each.payload) for each in alone)
+    assert run.payload_max == max(len(each.payload) for each in alone)
+    if isinstance(run, PlainPublishes):
+        assert {each.topic for each in alone} == {run.topic}
+        for other in (4, 5):
+            encoded = [encoder.publish(other, each.topic, each.payload) for each in alone]
+            assert run.packets(other) == b"".join(encoded)
+            assert max(map(len, encoded)) <= run.packet_max(other)
+    elif isinstance(run, MixedPublishes):
+        assert list(dict.fromkeys(each.topic for each in alone)) == run.topics
+        encoded = [encoder.publish(level, each.topic, each.payload) for each in alone]
+        assert run.packets == b"".join(encoded)
+        assert max(map(len, encoded)) <= run.packet_max()
+        assert len(run.topics) > 1
+    else:
+        assert {(each.topic, each.qos, each.retain, each.dup) for each in alone} == {(run.topic, 1, False, False)}
+
+
 @pytest.mark.parametrize("level", [4, 5])
 @settings(max_examples=200, deadline=None)
 @given(seed=seeds)
@@ -56,15 +104,9 @@ def test_a_reader_of_runs_reads_what_the_decoder_does(level: int, seed: int) -> 
     got: list[Packet] = []
     for piece in fixture.cut(chance, b"".join(sent)):
         for packet in reader.feed_runs(piece):
-            if isinstance(packet, PlainPublishes):
+            if isinstance(packet, RUNS):
                 alone = packet.publishes()
-                assert packet.count == len(alone)
-                assert packet.payload_bytes == sum(len(each.payload) for each in alone)
-                assert packet.payload_max == max(len(each.payload) for each in alone)
-                for other in (4, 5):
-                    encoded = [encoder.publish(other, each.topic, each.payload) for each in alone]
-                    assert packet.packets(other) == b"".join(encoded)
-                    assert max(map(len, encoded)) <= packet.packet_max(other)
+                check(packet, alone, level)
                 got += alone
             else:
                 got.append(packet)
@@ -83,7 +125,7 @@ def test_damage_is_found_where_the_decoder_finds_it(level: int, seed: int) -> No
     try:
         for piece in fixture.cut(chance, data):
             for packet in reader.feed_runs(piece):
-                got += packet.publishes() if isinstance(packet, PlainPublishes) else [packet]
+                got += packet.publishes() if isinstance(packet, RUNS) else [packet]
     except MqttError as error:
         got.append(type(error).__name__)
     assert got == fixture.one_by_one(data, level)
@@ -100,3 +142,27 @@ def test_consecutive_publishes_are_one_operation() -> None:
     assert [counts[0], counts[2], counts[4]] == [3, 1, 2]
     assert counts[1] == Publish("a/b", b"2", retain=True)
     assert reader.pending == 3
+
+
+@pytest.mark.parametrize("level", [4, 5])
+def test_publishes_on_topics_in_turn_are_one_operation_once_the_topics_are_known(level: int) -> None:
+    reader = PacketReader(1 << 20, connect_bytes_max=1 << 16)
+    list(reader.feed(encoder.connect(Connect(level, "x"))))
+    pair = encoder.publish(level, "a/b", b"1") + encoder.publish(level, "c", b"22")
+    list(reader.feed_runs(pair))
+    (run,) = reader.feed_runs(pair * 3)
+    assert isinstance(run, MixedPublishes)
+    assert (run.topics, run.count, run.payload_bytes, run.payload_max) == (["a/b", "c"], 6, 9, 2)
+    assert [(each.topic, each.count) for each in run.runs()] == [("a/b", 1), ("c", 1)] * 3
+
+
+@pytest.mark.parametrize("level", [4, 5])
+def test_publishes_of_qos_1_are_one_operation_up_to_one_that_was_sent_before(level: int) -> None:
+    reader = PacketReader(1 << 20, connect_bytes_max=1 << 16)
+    list(reader.feed(encoder.connect(Connect(level, "x"))))
+    made = [encoder.publish(level, "a", b"%d" % each, qos=1, packet_id=each) for each in (7, 8)]
+    again = encoder.publish(level, "a", b"7", qos=1, packet_id=7, dup=True)
+    found = list(reader.feed_runs(b"".join(made) + again + made[0]))
+    assert found[1] == Publish("a", b"7", 1, dup=True, packet_id=7)
+    runs = [each for each in found if isinstance(each, AckedPublishes)]
+    assert [(each.packet_ids, each.payloads) for each in runs] == [([7, 8], [b"7", b"8"]), ([7], [b"7"])]
