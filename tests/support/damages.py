@@ -33,6 +33,7 @@ from support.store import commit
 KEYS = StoreKeys(b"the operator's")
 SMALL = StoreOptions(inline=True, flush=False, map_size=1 << 20, map_reserve=1 << 18, journal_segment_bytes=256 << 10)
 PAGE = 4096
+#: A case that uses more CPU does not end.
 CASE_S = 60
 MEMORY = 2 << 30
 
@@ -367,8 +368,8 @@ def in_child(work: Callable[[Seen], None]) -> tuple[Seen, int]:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         devnull = os.open("/dev/null", os.O_WRONLY)
         os.dup2(devnull, 2)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(CASE_S)
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_PROF, CASE_S)
         try:
             work(seen)
         except BaseException:
@@ -400,6 +401,7 @@ def play(cases: int, seed: int, only: int = -1, seconds: float = 1e9) -> tuple[C
     """Damage and look, so many times; the figures, and what must not be."""
     figures: Counter[str] = Counter()
     failures: list[str] = []
+    told = 0
     with tempfile.TemporaryDirectory(prefix="damage-", dir=os.environ.get("DAMAGE_DIR")) as name:
         folder = Path(name)
         stores = bases(folder, seed)
@@ -447,6 +449,9 @@ def play(cases: int, seed: int, only: int = -1, seconds: float = 1e9) -> tuple[C
                     failures.append(f"{where}{kind}: {found[:5]}; named: {seen.named[:3]}")
             if seen.refused:
                 figures[f"refused: {seen.refused[:60]}"] += 1
+            for failure in failures[told:]:
+                print(failure, flush=True)
+            told = len(failures)
             shutil.rmtree(path)
     return figures, failures
 
@@ -467,8 +472,6 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1e9)
     options = parser.parse_args()
     figures, failures = play(options.cases, options.seed, options.case, options.seconds)
-    for failure in failures[:40]:
-        print(failure)
     print(f"seed {options.seed}:", ", ".join(f"{name} {number}" for name, number in figures.most_common()))
     return 1 if failures else 0
 
