@@ -47,12 +47,12 @@ class ClientContext:
     def max_payload_of(self, client: KnownClient, account: Account | None = None) -> int:
         """Return the largest message (header and payload, bytes) a client may send, in its present or future account."""
         account = account or client.account
-        limits = [self.options.max_payload]
-        if account is not None:
-            limits.append(account.payload_max)
-        if client.token is not None:
-            limits.append(client.token.grant.payload)
-        return min(limit for limit in limits if limit >= 0)
+        found = self.broker.options.max_payload
+        if account is not None and 0 <= account.payload_max < found:
+            found = account.payload_max
+        if client.token is not None and 0 <= client.token.grant.payload < found:
+            found = client.token.grant.payload
+        return found
 
     # -- INFO ----------------------------------------------------------------------------------------------------
 

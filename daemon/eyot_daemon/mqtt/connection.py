@@ -172,22 +172,27 @@ class MqttConnection(MqttSender):
         except MqttError as error:
             failure = error
         traffic.bytes_in += len(data)
-        if self._handshake.waiting or self._handshake.challenged:
-            self._waiting_bytes += len(data)
-            if self._waiting_bytes > (EARLY_BYTES_MAX if self.account is None else HELD_BYTES_MAX):
-                self.close("Protocol Violation", linger=False)
-                return
         if self._handshake.complete and not self._packets:
             for packet in read:
                 if not self.closed:
                     self._handle(packet)
-        else:
-            for packet in read:
-                self._packets.append(packet)
-            self.handle_waiting()
+        elif not self._wait_with(read, len(data)):
+            return
         if failure is not None and not self.closed:
             log.error("%r - %s", self, failure)
             self.refuse(failure.reason_code)
+
+    def _wait_with(self, read: list[Packet | Runs], size: int) -> bool:
+        """Put packets behind those that wait, and handle what nothing holds; False: too much waits, the connection has ended."""
+        if self._handshake.waiting or self._handshake.challenged:
+            self._waiting_bytes += size
+            if self._waiting_bytes > (EARLY_BYTES_MAX if self.account is None else HELD_BYTES_MAX):
+                self.close("Protocol Violation", linger=False)
+                return False
+        for packet in read:
+            self._packets.append(packet)
+        self.handle_waiting()
+        return True
 
     def handle_waiting(self) -> None:
         """Handle the packets that were read, as far as nothing holds them."""

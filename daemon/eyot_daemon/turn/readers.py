@@ -5,14 +5,14 @@ sockets stay registered (level-triggered), and one task serves them all. It wait
 calls the socket's reader, and then stays a little while for further data, without a pass of Trio's loop in between, as
 long as Trio has nothing to do.
 
-Sockets that are readable at the same time, or become so meanwhile, share a turn of the broker, up to TURN_BYTES: their
-data is stored in one transaction and leaves in one send per destination. When a destination slows its publishers down,
-the source of each turn must be known, so that no other connection waits: until that is over, every read is a turn of
-its own.
+Sockets that are readable at the same time, or become so meanwhile, share a turn of the broker, up to TURN_BYTES and
+TURN_S: their data is stored in one transaction and leaves in one send per destination. When a destination slows its
+publishers down, the source of each turn must be known, so that no other connection waits: until that is over, every
+read is a turn of its own.
 
-The task reads for at most ROUND_S before it yields. It yields at once when a task is runnable, an event that Trio waits
-for has occurred, or the next of Trio's deadlines is near (`_Loop`), so that Trio's own sockets, tasks and timers are
-hardly delayed. Reading is synchronous and must not raise.
+The task reads for at most TURN_S before it yields. Every ROUND_S, and after each turn, it yields at once when a task is
+runnable, an event that Trio waits for has occurred, or the next of Trio's deadlines is near (`_Loop`), so that Trio's
+own sockets, tasks and timers are hardly delayed. Reading is synchronous and must not raise.
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ from eyot_daemon.turn.backpressure import Gate
 
 log = logging.getLogger("eyot.transport")
 
-#: Longest time of reading without yielding, which other tasks may have to wait.
+#: Longest time of reading without a look at Trio, which other tasks may have to wait.
 ROUND_S = 0.0005
+#: Longest time of reading while Trio has nothing to do, which the first message of a turn may have to wait. A crowd of clients
+#: that publish one by one is a transaction for each turn: a longer one costs much less for each message.
+TURN_S = 0.002
 #: How long to wait for the next readable socket before yielding to Trio.
 LOOK_S = 0.005
 #: The longest stay, and so the largest delay of a Trio timer that was set just before.
@@ -134,12 +137,16 @@ class Readers:
         leave_at = monotonic() + STAY_S
         while True:
             round_ends = monotonic() + ROUND_S
+            turn_ends = round_ends - ROUND_S + TURN_S
             # Sockets that were not served in the last pass are served first.
             ready = self._ready = self._ready or _readable(epoll)
             asked_to_stall = False
             while ready:
                 self._read(epoll, ready.pop()[0])
-                late = monotonic() > round_ends
+                now = monotonic()
+                late = now > round_ends and (now > turn_ends or loop.is_wanted(self._broker.due_in_s()))
+                if now > round_ends:
+                    round_ends = now + ROUND_S
                 if not (ready or late or self._one_by_one or self._turn_bytes >= TURN_BYTES):
                     # Data that arrived meanwhile belongs to the same turn: one transaction, one send per destination.
                     ready = self._ready = _readable(epoll)
@@ -221,6 +228,12 @@ class _Loop(trio.abc.Instrument):
             return False
         found = self._both.poll(patience_s, 2)
         return len(found) == 1 and found[0][0] == self._ours
+
+    def is_wanted(self, due_in_s: float) -> bool:
+        """Return whether Trio has something to do now, or the daemon's timers have; does not wait."""
+        if self._both is None or self._runnable > 0 or min(self._deadline - monotonic(), due_in_s) <= 0:
+            return True
+        return any(fd != self._ours for fd, _ in self._both.poll(0, 2))
 
     def before_io_wait(self, timeout: float) -> None:
         self._deadline = monotonic() + timeout

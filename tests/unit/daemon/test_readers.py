@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import select
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 
 import pytest
@@ -14,6 +15,7 @@ import trio
 import trio.lowlevel
 import trio.testing
 
+import eyot_daemon.turn.readers as readers_module
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.turn.backpressure import Gate
 from eyot_daemon.turn.hand_over import HandOver
@@ -233,6 +235,38 @@ async def test_what_is_readable_together_shares_a_turn(size: int, stall_s: float
     if stall_s:
         assert sizes.count(1) >= 30
         assert sum(len(reading.stalls) for reading in readings) == sizes.count(1)
+
+
+@pytest.mark.parametrize(("wanted", "longest"), [(False, readers_module.TURN_S), (True, readers_module.ROUND_S)])
+def test_a_crowd_shares_a_turn_until_trio_has_something_to_do(
+    wanted: bool, longest: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that only reading moves."""
+    now, step = 100.0, readers_module.ROUND_S / 5
+    monkeypatch.setattr(readers_module, "monotonic", lambda: now)
+
+    class Trio:
+        def is_wanted(self, due_in_s: float) -> bool:
+            return wanted
+
+        def nothing_but_reading(self, due_in_s: float) -> bool:
+            return True
+
+    def read() -> None:
+        nonlocal now
+        now += step
+        turns.ended[-1].append(now)
+
+    turns = Turns()
+    readers = Readers(turns)
+    with pair() as (ours, theirs), closing(select.epoll()) as epoll:
+        theirs.send(b"x")
+        epoll.register(ours, select.EPOLLIN)
+        readers._readers[ours.fileno()] = Reading(read)
+        readers._stay(epoll, Trio())  # type: ignore[arg-type]
+    (turn, after) = turns.ended
+    assert not after
+    assert longest < turn[-1] - 100.0 <= longest + 2 * step
 
 
 async def test_calls_of_other_threads_are_made_in_order_and_end_a_turn() -> None:

@@ -18,18 +18,15 @@ if TYPE_CHECKING:
 class AckedPublishes:
     """A run of at least one packet of QoS 1 on one topic, none of them sent before.
 
-    `packet_ids` and `payloads` belong together; `payload_bytes`: of all of them; `payload_max`: of the longest.
+    `packet_ids` and `payloads` belong together, `count` of them; `payload_bytes`: of all; `payload_max`: of the longest.
     """
 
-    __slots__ = ("packet_ids", "payload_bytes", "payload_max", "payloads", "topic")
+    __slots__ = ("count", "packet_ids", "payload_bytes", "payload_max", "payloads", "topic")
 
     def __init__(self, topic: str, scanned: AckedScanned) -> None:
         self.topic = topic
         _, self.packet_ids, self.payloads, self.payload_bytes, self.payload_max = scanned
-
-    @property
-    def count(self) -> int:
-        return len(self.packet_ids)
+        self.count = len(self.packet_ids)
 
     def publishes(self) -> list[Publish]:
         """Return the packets one by one, as the decoder makes them."""
