@@ -8,7 +8,7 @@ import msgspec
 from eyot_cli.failure import Failure
 from eyot_cli.show import console, count, print_json, print_table, size, span
 from eyot_cli.target import Target
-from eyot_wire.status import LinkStatus, SourcingStatus, StatusReport, StoreStatus, StreamStatus
+from eyot_wire.status import FlashStatus, LinkStatus, SourcingStatus, StatusReport, StoreStatus, StreamStatus
 
 
 @click.command()
@@ -30,6 +30,8 @@ def status(target: Target) -> None:
     _print_sourcing(report.copies)
     if report.store is not None:
         _store(report.store)
+    if report.flash is not None:
+        _flash(report.flash)
 
 
 def _peer(link: LinkStatus) -> str:
@@ -99,3 +101,20 @@ def _store(store: StoreStatus) -> None:
         console.print("  ", (f"damaged, and offline: {line}", "red"))
     for line in store.damaged:
         console.print("  ", (f"was damaged: {line}", "yellow"))
+
+
+def _flash(flash: FlashStatus) -> None:
+    told = [] if flash.written_bytes is None else [f"{size(flash.written_bytes)} written since the start"]
+    if flash.written_per_day is not None:
+        told.append(f"{size(flash.written_per_day)} per day")
+    if flash.device_written_per_day is not None:
+        told.append(f"{size(flash.device_written_per_day)} per day by all programs")
+    if flash.used_percent is not None:
+        told.append("life exceeded" if flash.used_percent > 100 else f"up to {flash.used_percent} % of its life used")
+    if flash.reserve is not None:
+        told.append(f"reserve: {flash.reserve}")
+    if flash.lifetime_days is not None:
+        basis = " (endurance assumed)" if flash.endurance_assumed else ""
+        told.append(f"lasts about {count(flash.lifetime_days)} days{basis}")
+    if told:
+        console.print(("Flash", "bold"), f" {flash.device or 'of the store'}: {', '.join(told)}")

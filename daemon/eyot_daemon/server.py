@@ -25,6 +25,7 @@ from eyot_daemon.jetstream.service import JetStreamService
 from eyot_daemon.leaf.service import LeafService
 from eyot_daemon.leaf.sync_service import SyncService
 from eyot_daemon.monitor.device_status import StatusService
+from eyot_daemon.monitor.flash import FlashService
 from eyot_daemon.monitor.page.service import PageService
 from eyot_daemon.monitor.service import MonitoringService
 from eyot_daemon.monitor.status_line import status_line
@@ -122,6 +123,7 @@ class Server:
             SyncService(broker.sync, lambda: self._jetstream.path),
             leaf_links,
             self._bridges,
+            FlashService(broker, lambda: self._jetstream.path),
             StatusService(broker),
             page,
         ]

@@ -128,6 +128,7 @@ PAGES = [
 #: Members of one side only, or of another type, and why.
 EXPLAINED = {
     "/varz lacks .git_commit": "of a package only",
+    "/varz adds .eyot": "Eyot's own member: wear of the flash",
     ".held_back: number": "Eyot's own figure: publishes that waited for the disk",
     ".refused: number": "Eyot's own figure: publishes that were refused while the disk was behind",
     "leaf /connz?subs=1 adds .connections[].name": "the hub's name, which nats-server does not show for links that it dialled",

@@ -242,6 +242,32 @@ class StoreStatus(Struct, kw_only=True):
     total_bytes: int | None = None
 
 
+class FlashStatus(Struct, kw_only=True):
+    """Bytes written to the flash that holds the store, and its estimated life."""
+
+    #: the disk, as the kernel names it; null: the store is not on a disk of its own
+    device: str | None = None
+    #: what this daemon has written since its start, as the kernel counts it
+    written_bytes: int | None = None
+    #: what anybody has written to the disk since the machine started
+    device_written_bytes: int | None = None
+    #: time over which the two rates are measured: at most a day
+    over_s: float = 0.0
+    #: of this daemon; null in its first ten minutes
+    written_per_day: int | None = None
+    device_written_per_day: int | None = None
+    #: used part of the device's life by its own estimate, the upper bound of its step of ten; over 100: exceeded
+    used_percent: int | None = None
+    #: state of the device's reserved blocks
+    reserve: str | None = None
+    #: what can be written in the device's whole life
+    endurance_bytes: int | None = None
+    #: `endurance_bytes` follows from the size of the disk: no endurance is configured
+    endurance_assumed: bool = False
+    #: how long the rest of the endurance lasts at the present rate of the disk; at most 36,500
+    lifetime_days: int | None = None
+
+
 class StatusReport(Struct, kw_only=True):
     """`/eyot/status`: the daemon's state at one moment."""
 
@@ -255,6 +281,7 @@ class StatusReport(Struct, kw_only=True):
     streams: list[StreamStatus] = []
     copies: list[SourcingStatus] = []
     store: StoreStatus | None = None
+    flash: FlashStatus | None = None
 
 
 class ReloadReport(Struct):

@@ -90,6 +90,12 @@ class EyotHttpOptions(Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
 
 
+class EyotFlashOptions(Struct, frozen=True, kw_only=True):
+    """`eyot { flash { } }`. `endurance_bytes`: what can be written to the store's device in its life; 0: estimated by its size."""
+
+    endurance_bytes: int = 0
+
+
 class EyotOptions(Struct, frozen=True, kw_only=True):
     """`eyot { }`: options that nats-server does not have.
 
@@ -106,6 +112,7 @@ class EyotOptions(Struct, frozen=True, kw_only=True):
     bridges: tuple[BridgeOptions, ...] = ()
     monitoring_jsonp: bool = False
     http: EyotHttpOptions = EyotHttpOptions()
+    flash: EyotFlashOptions = EyotFlashOptions()
 
     def control_path(self, env: Mapping[str, str]) -> Path | None:
         """Return the control socket's path; None: no socket.

@@ -8,6 +8,7 @@ from eyot_daemon.config.accounts_read import is_enabled
 from eyot_daemon.config.bridges_read import read_bridges
 from eyot_daemon.config.jetstream import (
     EncryptionOptions,
+    EyotFlashOptions,
     EyotHttpOptions,
     EyotOptions,
     EyotStatusOptions,
@@ -129,6 +130,7 @@ def read_eyot(block: Block | None) -> EyotOptions:
         bridges=read_bridges(block.block("bridges")),
         monitoring_jsonp=block.boolean("monitoring_jsonp"),
         http=_read_http(block.block("http")),
+        flash=_read_flash(block.block("flash")),
     )
     block.finish()
     return options
@@ -142,6 +144,16 @@ def _read_http(block: Block | None) -> EyotHttpOptions:
         raise block.error("expected names of hosts, without scheme and port", "hosts")
     block.finish()
     return EyotHttpOptions(page=page, hosts=tuple(host.lower() for host in hosts))
+
+
+def _read_flash(block: Block | None) -> EyotFlashOptions:
+    if block is None:
+        return EyotFlashOptions()
+    endurance = block.size("endurance", default=0)
+    if endurance < 0:
+        raise block.error("must not be negative", "endurance")
+    block.finish()
+    return EyotFlashOptions(endurance_bytes=endurance)
 
 
 def _read_status(block: Block | None) -> EyotStatusOptions | None:

@@ -37,6 +37,7 @@ def exposition(clients: Clients) -> bytes:
             yield from _sourcing(clients)
             yield from _synced(clients)
             yield from _store(clients)
+            yield from _flash(clients)
             yield from _mqtt(clients)
 
     registry = CollectorRegistry(auto_describe=False)
@@ -251,6 +252,24 @@ def _store(clients: Clients) -> Iterator[Metric]:
     yield _gauge("store_damaged_streams", "Streams that are damaged on flash, and offline", len(store.offline))
     if store.flush_ms is not None:
         yield _gauge("store_flush_seconds", "How long a flush takes", store.flush_ms / 1e3)
+
+
+def _flash(clients: Clients) -> Iterator[Metric]:
+    """Yield what is written to flash and how worn it is; a figure that the kernel does not show is absent."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    flash = clients.broker.providers.flash()
+    if flash is None:
+        return
+    text = "Bytes that anybody has written to the store's disk since the machine started"
+    yield CounterMetricFamily("eyot_flash_written_bytes", "Bytes that this daemon has written", flash.written_bytes)
+    yield CounterMetricFamily("eyot_flash_device_written_bytes", text, flash.device_written_bytes)
+    used = None if flash.used_percent is None else flash.used_percent / 100
+    text = "Used part of the device's life by its own estimate; over 1: exceeded"
+    yield GaugeMetricFamily("eyot_flash_life_used_ratio", text, used)
+    left_s = None if flash.lifetime_days is None else flash.lifetime_days * 86_400
+    text = "Estimated time until the device's endurance is used up, at the rate of the last day"
+    yield GaugeMetricFamily("eyot_flash_lifetime_seconds", text, left_s)
 
 
 def _mqtt(clients: Clients) -> Iterator[Metric]:

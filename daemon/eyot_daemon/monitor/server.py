@@ -133,6 +133,9 @@ def varz(clients: Clients, cpu: CpuMeter, requests: Counter[str]) -> Json:
         page["metadata"] = dict(options.server_metadata)
     if broker.system_account is not None:
         page["system_account"] = broker.system_account.name
+    flash = broker.providers.flash()
+    if flash is not None:
+        page["eyot"] = {"flash": flash}  # of Eyot alone: one member, so that no name of nats-server's is taken
     return page
 
 
@@ -331,6 +334,7 @@ def status_report(clients: Clients) -> StatusReport:
         streams=providers.streams(),
         copies=providers.sourcing(),
         store=providers.store(),
+        flash=providers.flash(),
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
-from eyot_wire.status import LinkStatus, SourcingStatus, StoreStatus, StreamStatus, SyncStatus
+from eyot_wire.status import FlashStatus, LinkStatus, SourcingStatus, StoreStatus, StreamStatus, SyncStatus
 
 if TYPE_CHECKING:
     from eyot_wire.trust.jwt_account import AccountClaims
@@ -89,6 +89,8 @@ class Providers:
         self.sourcing: Callable[[], list[SourcingStatus]] = list
         self.downstream: Callable[[], list[SyncStatus]] = list
         self.store: Callable[[], StoreStatus | None] = _no_store
+        #: None: there is no store
+        self.flash: Callable[[], FlashStatus | None] = _no_flash
         #: entries of `/leafz`'s `leaf_links`
         self.leafz: Callable[[LeafzQuery], list[Json]] = _no_leaf_links
         #: in operator mode, the token of an account
@@ -123,6 +125,10 @@ def _no_mqtt() -> MqttFigures | None:
 
 
 def _no_store() -> StoreStatus | None:
+    return None
+
+
+def _no_flash() -> FlashStatus | None:
     return None
 
 

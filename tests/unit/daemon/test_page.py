@@ -1,9 +1,8 @@
-"""What the local page needs besides its history: options, names of hosts, secrets, wear of flash, the log, and problems."""
+"""What the local page needs besides its history: options, names of hosts, secrets, the log, and problems."""
 
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from eyot_daemon.config.read import load_options
 from eyot_daemon.monitor.page.answers import document, is_own_name
 from eyot_daemon.monitor.page.bundle import bundle_name
-from eyot_daemon.monitor.page.hardware import FlashWear, flash_wear, memory
+from eyot_daemon.monitor.page.hardware import memory
 from eyot_daemon.monitor.page.recent_log import LINE_CHARS_MAX, LINES_MAX, WARNINGS_MAX, RecentLog
 from eyot_daemon.monitor.page.redacted_config import redacted_config, without_secrets
 from eyot_daemon.monitor.page.report import CertificateStatus, problems
@@ -117,25 +116,6 @@ def test_truth_values_are_no_secrets() -> None:
         "debug": True,
         "allow": [True, 1],
     }
-
-
-def test_wear_of_flash(tmp_path: Path) -> None:
-    number = os.stat(tmp_path).st_dev
-    disk = tmp_path / "sys" / "devices" / "mmcblk0"
-    (disk / "mmcblk0p2").mkdir(parents=True)
-    (tmp_path / "sys/dev/block").mkdir(parents=True)
-    (tmp_path / "sys/dev/block" / f"{os.major(number)}:{os.minor(number)}").symlink_to(disk / "mmcblk0p2")
-    assert flash_wear(str(tmp_path), tmp_path / "sys") is None
-    (disk / "device").mkdir()
-    (disk / "device/life_time").write_text("0x02 0x09\n")
-    (disk / "device/pre_eol_info").write_text("0x02\n")
-    assert flash_wear(str(tmp_path), tmp_path / "sys") == FlashWear(
-        device="mmcblk0", used_percent=90, reserve="80 % of the reserved blocks are used"
-    )
-    (disk / "device/life_time").write_text("0x00 0x00\n")
-    (disk / "device/pre_eol_info").write_text("nonsense")
-    assert flash_wear(str(tmp_path), tmp_path / "sys") == FlashWear(device="mmcblk0")
-    assert flash_wear(str(tmp_path / "nothing"), tmp_path / "sys") is None
 
 
 def test_memory_where_the_kernel_shows_it(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ CONFIG = """eyot {
  out: [ {
  } ], in: [ {
  } ] } } }, http {
+ }, flash {
  } }
 leafnodes { remotes [ { url: "nats-leaf://h:1" } ] }
 """
@@ -54,9 +55,10 @@ BLOCKS = {
     14: "bridges.NAME.topics.out.",
     15: "bridges.NAME.topics.in.",
     16: "http.",
+    17: "flash.",
 }
 BLOCK_KEYS = {"store", "status", "mqtt", "sync", "sync.streams", "sync.remotes", "sync.remotes.metered"}
-BLOCK_KEYS |= {"http", "bridges", "bridges.NAME.credentials", "bridges.NAME.topics"}
+BLOCK_KEYS |= {"http", "flash", "bridges", "bridges.NAME.credentials", "bridges.NAME.topics"}
 OTHER_SPELLINGS = {"control", "status.interval", "sync.streams.NAME.window", "sync.remotes.window"}
 OTHER_SPELLINGS |= {"bridges.NAME.stream", "bridges.NAME.credentials.username", "bridges.NAME.credentials.pass"}
 OTHER_SPELLINGS |= {"bridges.NAME.topics.out.topic", "bridges.NAME.topics.in.topic"}
@@ -67,6 +69,7 @@ MEMBERS: dict[str, type[Struct]] = {
     "each of `streams`": status.StreamStatus,
     "each of `copies`": status.SourcingStatus,
     "`store`": status.StoreStatus,
+    "`flash`": status.FlashStatus,
     "`/eyot/reloadz`": status.ReloadReport,
     "`/eyot/syncz`": status.SyncReport,
     "each of `out`": status.SyncStatus,

@@ -10,7 +10,7 @@ from msgspec import Struct
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.config.options import Options
 from eyot_daemon.monitor import server as monitor_server
-from eyot_daemon.monitor.page.hardware import FlashWear, Memory, flash_wear, memory
+from eyot_daemon.monitor.page.hardware import Memory, memory
 from eyot_daemon.monitor.page.recent_log import LogLine, RecentLog
 from eyot_daemon.net.cert_dates import not_after, own_certificates, trouble_of
 from eyot_daemon.router.providers import HealthzQuery
@@ -49,8 +49,6 @@ class PageReport(Struct, frozen=True, kw_only=True):
     health: str | None
     clock_synchronized: bool
     memory: Memory
-    #: null: the kernel does not show it
-    flash: FlashWear | None
     certificates: list[CertificateStatus]
     #: warnings and errors of the log, newest first
     warnings: list[LogLine]
@@ -82,7 +80,6 @@ class PageReporter:
             health=error,
             clock_synchronized=broker.clock.is_synchronized(),
             memory=memory(monitor_server.memory_bytes()),
-            flash=None if status.store is None else flash_wear(status.store.path),
             certificates=certificates,
             warnings=self._recent.warnings(),
         )
