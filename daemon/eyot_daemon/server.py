@@ -38,6 +38,7 @@ from eyot_daemon.process.banner import log_banner
 from eyot_daemon.process.collector import settle
 from eyot_daemon.process.log_service import LogService
 from eyot_daemon.process.logs import Logs
+from eyot_daemon.process.network_service import NetworkService
 from eyot_daemon.process.notify import Notifier
 from eyot_daemon.process.ports_file import Ports
 from eyot_daemon.process.service import Runtime, Service, reload_all
@@ -124,6 +125,7 @@ class Server:
             leaf_links,
             self._bridges,
             FlashService(broker, lambda: self._jetstream.path),
+            NetworkService((leaf_links.network_changed, self._bridges.network_changed)),
             StatusService(broker),
             page,
         ]

@@ -131,6 +131,31 @@ def test_a_wire_that_is_cut_between_two_hosts(tmp_path: Path) -> None:
             asyncio.run(_found_and_replaced(pair, shaper))
 
 
+def test_a_network_that_returns_is_used_at_once(tmp_path: Path) -> None:
+    """The next attempt would come in an hour or so: the kernel's word that the wire is back brings it now."""
+    try:
+        with Wire() as wire, NatsServer(_FAR_HUB + ACCOUNTS, tmp_path / "hub") as hub:
+            config = _FAR_LEAF.replace("HUB", wire.here).replace('PORT"', f'{hub.leaf_port}"')
+            config = config.replace('"1s"', '"6h"').replace(
+                "account: ACC", "account: ACC, dial_timeout: 30s, first_info_timeout: 30s"
+            )
+            leaf = FarEyotd(config + ACCOUNTS, tmp_path / "leaf")
+            leaf.wire, leaf.host = wire, wire.there
+            wire.cut()
+            try:
+                leaf.spawn()
+                leaf.wait_log("Error trying to connect as leafnode", 60)
+                wire.restore()
+                asyncio.run(eventually(lambda: bool(hub.monitor("/leafz")["leafs"]), 60))
+            except BaseException:
+                print(leaf.log()[-3000:])
+                raise
+            finally:
+                leaf.kill()
+    except NoNamespaces as missing:
+        warnings.warn(f"no network namespaces ({missing}): see unit/daemon/test_network_changes.py", stacklevel=1)
+
+
 async def _cut_and_resumed(hub: NatsServer, leaf: FarEyotd, wire: Wire) -> None:
     at_hub = await nats.connect(hub.client_url("acc"))
 

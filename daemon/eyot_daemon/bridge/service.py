@@ -117,6 +117,11 @@ class BridgeService:
             log.info("Reloaded: bridge %s begins", name)
         self._begin(list(wanted.values()))
 
+    def network_changed(self) -> None:
+        """Connect now where a bridge waits for the network."""
+        for bridge in self.bridges.values():
+            bridge.supervisor.network_changed()
+
     def health(self, query: HealthzQuery) -> Unhealthy | None:
         """Return None: being offline is normal. `/eyot/status` and `/eyot/syncz` show it."""
         return None

@@ -161,10 +161,10 @@ class LeafRemotes:
         for scope in self._scopes.values():
             scope.cancel()
 
-    def wake(self) -> None:
-        """Connect now where a supervisor waits: the network is back."""
+    def network_changed(self) -> None:
+        """Connect now where a supervisor waits for the network."""
         for supervisor in self.supervisors:
-            supervisor.wake()
+            supervisor.network_changed()
 
 
 class RemoteRunner:

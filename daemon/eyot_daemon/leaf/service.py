@@ -101,6 +101,11 @@ class LeafService:
         if self._remotes is not None:
             self._remotes.update(options.remotes, nursery)
 
+    def network_changed(self) -> None:
+        """Connect now where a remote waits for the network."""
+        if self._remotes is not None:
+            self._remotes.network_changed()
+
     def health(self, query: HealthzQuery) -> Unhealthy | None:
         """Return None: being offline is normal. `/leafz` and `/eyotz` show links that are down."""
         return None

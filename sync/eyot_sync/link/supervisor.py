@@ -1,8 +1,8 @@
 """Keeps one remote linked: connect when allowed, run the connection, wait, repeat; for weeks.
 
 One task per remote. An attempt uses the next address. A connection runs until it ends, and its end determines the wait:
-errors that need an operator have delays of their own, all others back off with full jitter. `wake` ends a wait at once
-when the network is back.
+errors that need an operator have delays of their own, all others back off with full jitter. When the network is back
+(`network_changed`), a link that waits is dialled at once, and a dial that hangs is begun anew.
 """
 
 from __future__ import annotations
@@ -72,13 +72,28 @@ class LinkSupervisor:
         self._clock = clock
         self._backoff = Backoff(spec.reconnect_s * _BACKOFF_BASE, spec.reconnect_s * _BACKOFF_CAP, rng)
         self._wake = trio.Event()
+        #: waits only because an attempt failed or a link was lost
+        self._backing_off = False
+        self._dialling: trio.CancelScope | None = None
+        self._redialled = False
         # A restarted daemon may have had a link to another of its hubs.
         self._lost_at = clock.monotonic() if len(spec.addresses) > 1 else -math.inf
 
     def wake(self) -> None:
-        """Try now: the network came back, or an operator asked."""
+        """Try now: what made the link wait is gone."""
         self._backoff.reset()
         self._wake.set()
+
+    def network_changed(self) -> None:
+        """Dial now, or anew: the network is back. Waits that have another reason, such as a refusal, go on.
+
+        The second of two dials in a row is not cut short: on a network that changes all the time, none would end.
+        """
+        if self._backing_off:
+            self.wake()
+        elif self._dialling is not None and not self._redialled:
+            self._redialled = True
+            self._dialling.cancel()
 
     def learned(self, host_ports: Iterable[str]) -> None:
         """Set the addresses that the hub announced."""
@@ -90,7 +105,10 @@ class LinkSupervisor:
             await self._allowed()
             begun = self._clock.monotonic()
             end = await self._attempt(self.urls.next())
-            await self._pause(self._delay_s(end, self._clock.monotonic() - begun))
+            delay_s = self._delay_s(end, self._clock.monotonic() - begun)
+            self._backing_off = end.retry_after_s is None
+            await self._pause(delay_s)
+            self._backing_off = False
 
     async def _allowed(self) -> None:
         """Wait until no policy keeps the link from being there."""
@@ -109,7 +127,7 @@ class LinkSupervisor:
         state.attempts += 1
         state.next_attempt_ns = 0
         try:
-            stream = await self._dialer.dial(address, self.spec.dial_timeout_s)
+            stream = await self._dial(address)
         except DialError as error:
             end = LinkEnd(str(error), established=False)
         else:
@@ -117,6 +135,16 @@ class LinkSupervisor:
             end = await self._run_link(stream, address)
         self._note(end, address)
         return end
+
+    async def _dial(self, address: LinkAddress) -> trio.abc.Stream:
+        """Open a stream; once more if the network changes meanwhile. Raises DialError."""
+        self._redialled = False
+        while True:
+            with trio.CancelScope() as self._dialling:
+                try:
+                    return await self._dialer.dial(address, self.spec.dial_timeout_s)
+                finally:
+                    self._dialling = None
 
     async def _run_link(self, stream: trio.abc.Stream, address: LinkAddress) -> LinkEnd:
         """Run one connection. An unexpected error ends this connection only."""

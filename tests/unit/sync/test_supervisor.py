@@ -203,3 +203,58 @@ async def test_dialling_gives_up_in_time(
     monkeypatch.setattr(trio.socket, "getaddrinfo", never)
     with pytest.raises(DialError, match=r"no answer to the look-up of hub within 5 s"):
         await TcpDialer(random.Random(1)).dial(LinkAddress("hub", 7422), 1.0)
+
+
+async def test_a_network_that_changes_ends_a_wait_after_a_failure(autojump_clock: trio.testing.MockClock) -> None:
+    network = Network(up=set())
+    one = supervisor(network, reconnect_s=600.0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(one.run)
+        await trio.sleep(5000)
+        network.up = {"a"}
+        before = len(network.dialled)
+        one.network_changed()
+        await trio.testing.wait_all_tasks_blocked()
+        assert one.state.is_up
+        assert len(network.dialled) == before + 1
+        one.network_changed()
+        await trio.sleep(10)
+        assert one.state.is_up, "what is up stays up"
+        assert len(network.dialled) == before + 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_network_that_changes_does_not_hurry_who_was_refused(autojump_clock: trio.testing.MockClock) -> None:
+    network = Network()
+    refused = LinkEnd("Permissions Violation", established=False, retry_after_s=30.0)
+    network.ends = [(0.0, refused)] * 1000
+    one = supervisor(network)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(one.run)
+        for _ in range(10):
+            await trio.sleep(9.7)
+            one.network_changed()
+        nursery.cancel_scope.cancel()
+    assert len(network.dialled) == 4, "every half minute, whatever the network does"
+
+
+class SlowNetwork(Network):
+    """Each dial hangs for a minute."""
+
+    async def dial(self, address: LinkAddress, timeout_s: float) -> trio.abc.Stream:
+        self.dialled.append((trio.current_time(), address.host))
+        await trio.sleep(60)
+        return trio.testing.memory_stream_pair()[0]
+
+
+async def test_a_dial_that_hangs_is_begun_anew_once(autojump_clock: trio.testing.MockClock) -> None:
+    network = SlowNetwork()
+    one = supervisor(network)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(one.run)
+        for _ in range(8):
+            await trio.sleep(10)
+            one.network_changed()
+        assert one.state.is_up, "a network that changes all the time lets a dial end"
+        assert [time - network.dialled[0][0] for time, _ in network.dialled] == [0, 10]
+        nursery.cancel_scope.cancel()
