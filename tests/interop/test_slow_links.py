@@ -143,7 +143,7 @@ def test_a_network_that_returns_is_used_at_once(tmp_path: Path) -> None:
             leaf.wire, leaf.host = wire, wire.there
             wire.cut()
             try:
-                leaf.spawn()
+                leaf.start(wait=False)  # nobody reaches it yet
                 leaf.wait_log("Error trying to connect as leafnode", 60)
                 wire.restore()
                 asyncio.run(eventually(lambda: bool(hub.monitor("/leafz")["leafs"]), 60))
