@@ -49,6 +49,7 @@ from eyot_store.records.record import (
     Counters,
     StreamRecord,
     pack_u64,
+    seal,
     seq_of,
     unpack_u64,
     unseal,
@@ -452,6 +453,8 @@ class Store:
         mirrors = {stream_id for stream_id, record in records.items() if _is_mirror(record.config)}
         lost = replay(environment, straight, lambda stream_id: names.get(stream_id, f"number {stream_id}"), mirrors)
         self.damaged += lost
+        if lost:
+            self._count_again(counters, records)
         if lost or (environment.examined is not None and environment.examined.went_back):
             # The recorded positions of downstreams may exceed what exists.
             Marker(self.path, DOUBTED).turn(on=True)
@@ -535,6 +538,23 @@ class Store:
             except PageError as error:
                 self._environment.fence(stream_id, error)
         return counters if counters.messages >= 0 else Counters()
+
+    def _count_again(self, counters: dict[int, Counters], records: dict[int, StreamRecord]) -> None:
+        """Recompute counters that do not fit: what the journal removes is counted by those who knew the lost frames."""
+        environment = self._environment
+        with environment.lmdb.begin(write=True) as txn:
+            for stream_id, before in counters.items():
+                if stream_id in environment.fenced or stream_id not in records:
+                    continue
+                key = counters_key(stream_id)
+                try:
+                    found = self._fitting(txn, stream_id, environment.messages[stream_id], records[stream_id], before)
+                except PageError as error:
+                    environment.fence(stream_id, error)
+                    continue
+                if found is not before:
+                    counters[stream_id] = found
+                    txn.put(key, seal(key, msgspec.msgpack.encode(found)))
 
     def _fitting(self, txn: Any, stream_id: int, db: Any, record: StreamRecord, counters: Counters) -> Counters:
         """Return the counters, if they fit the records. Raises PageError."""

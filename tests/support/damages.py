@@ -355,6 +355,11 @@ def _readable(base: Base, path: Path, options: StoreOptions, seen: Seen) -> dict
 # -- one case in a process of its own ----------------------------------------------------------------------------------
 
 
+def _address_space() -> int:
+    """Bytes of this process's address space, which a fork has, too."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+
 def in_child(work: Callable[[Seen], None]) -> tuple[Seen, int]:
     """Run `work` in a fork; what it has seen, and how the process ended (0, or the signal)."""
     reading, writing = os.pipe()
@@ -365,7 +370,8 @@ def in_child(work: Callable[[Seen], None]) -> tuple[Seen, int]:
         seen = Seen()
         faulthandler.disable()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        most = MEMORY + _address_space()
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
         devnull = os.open("/dev/null", os.O_WRONLY)
         os.dup2(devnull, 2)
         signal.signal(signal.SIGPROF, signal.SIG_DFL)

@@ -9,7 +9,7 @@ are found when the branches above them are gone. The new messages replace the ol
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from eyot_store.options import StoreOptions
 from eyot_store.page_check import BIG, HEADER_SIZE, WORD, Buffer
 from eyot_store.pages.mend import SALVAGED, counters_in, counters_of, examine, replace_records
 from eyot_store.pages.pages import SEQUENCE_KEY, PageError, Pages, Tree
-from eyot_store.pages.survey import survey
+from eyot_store.pages.survey import INDEX, survey
 from eyot_store.records.record import Counters, is_whole, pack_u64, salt_of, seal, seq_of
 from eyot_store.records.store_cipher import StoreKeys
 from eyot_store.state import LogState
@@ -72,10 +72,11 @@ def repair(path: Path, keys: StoreKeys | None, *, raw: bool = False) -> list[str
     finally:
         pages.close()
     if kept:
-        _write(path, kept)
+        # An index is trusted when its counts agree, which they may by chance: the indexes are built anew.
+        indexes = [INDEX] if INDEX in found.trees else []
+        _write(path, kept, empty=indexes)
         replace_records(
-            path,
-            {messages_db_name(stream_id): SALVAGED + messages_db_name(stream_id) for stream_id in kept},
+            path, {name: SALVAGED + name for name in [*indexes, *(messages_db_name(each) for each in kept)]}
         )
     # Set-aside frames are applied, counters are recomputed, and downstreams are asked for their positions.
     store = _open(path, options)
@@ -334,12 +335,15 @@ def _write_counters(path: Path, states: dict[int, LogState]) -> None:
         environment.close()
 
 
-def _write(path: Path, kept: dict[int, Entries]) -> None:
-    """Write the readable records into databases of their own."""
+def _write(path: Path, kept: dict[int, Entries], empty: Sequence[bytes]) -> None:
+    """Write the readable records into databases of their own, and make `empty` ones."""
     size = (path / "data.mdb").stat().st_size
     room = 2 * sum(len(record) + 8192 for entries in kept.values() for record in entries.values()) + (16 << 20)
-    environment = lmdb.open(str(path), map_size=size + room, max_dbs=len(kept) + 8, mode=0o600)
+    environment = lmdb.open(str(path), map_size=size + room, max_dbs=len(kept) + len(empty) + 8, mode=0o600)
     try:
+        for name in empty:
+            with environment.begin(write=True) as txn:
+                txn.drop(environment.open_db(SALVAGED + name, txn=txn), delete=False)
         for stream_id, entries in kept.items():
             with environment.begin(write=True) as txn:
                 db = environment.open_db(SALVAGED + messages_db_name(stream_id), txn=txn)

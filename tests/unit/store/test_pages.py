@@ -498,7 +498,11 @@ def test_damages_at_random(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seed", "case"), [(3, 49), (4, 29)], ids=["purge set aside", "many ways to a page"])
+@pytest.mark.parametrize(
+    ("seed", "case"),
+    [(3, 49), (4, 29), (70001, 320), (70001, 429)],
+    ids=["purge set aside", "many ways to a page", "counts of an index agree by chance", "removals of a lost frame"],
+)
 def test_damages_that_repairs_did_not_mend(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, case: int
 ) -> None:
