@@ -49,7 +49,7 @@ NOT_NEEDED: Final = {
     "pid_file": "systemd knows the process; pid_file names a file that eyotd may write",
     "set_tcp_nodelay": "always on",
     "user": "the systemd unit names the user",
-    "allow_duplicate_messages": "overlapping filters of one client get a copy each",
+    "allow_duplicate_messages": "overlapping filters: MQTT 5 has one copy, 3.1.1 one for each",
 }
 
 #: Settings of the whole server that are not offered.

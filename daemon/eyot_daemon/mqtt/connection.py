@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from eyot_daemon.client.context import ClientContext
     from eyot_daemon.client.served import Registry
     from eyot_daemon.mqtt.server import MqttServer
+    from eyot_daemon.mqtt.session_record import SubOptions
     from eyot_daemon.net.transport import Transport
     from eyot_daemon.router.access import Access
     from eyot_daemon.router.account import Account
@@ -492,13 +493,32 @@ class MqttConnection(MqttSender):
         if topic is None:
             self.sessions.drops.count("no_topic")
             return False
-        retain = current is not None and current.retain and options.retain_as_published
-        identifiers = (options.identifier,) if options.identifier else ()
+        matched: Sequence[SubOptions] = (options,)
+        if current is not None and self.level == V5 and not options.group:
+            matched = self._matched(sub, subject, publisher, current.qos)
+            if not matched:
+                return False  # it comes once, for all filters that take it
+            qos = min(current.qos, max(each.qos for each in matched))
+        retain = current is not None and current.retain and any(each.retain_as_published for each in matched)
+        identifiers = tuple(each.identifier for each in matched if each.identifier)
         sub.delivered += 1
         outgoing = Outgoing(topic, reply, header, payload, qos, retain, identifiers)
-        if options.context:
+        if any(each.context for each in matched):
             return self._send_with_context(sub.sid, subject, outgoing, publisher)
         return self.session.send(outgoing)
+
+    def _matched(
+        self, sub: Subscription, subject: bytes, publisher: Publisher | None, qos: int
+    ) -> Sequence[SubOptions]:
+        """Return the options of the filters that a message of a client of MQTT stands for."""
+        if publisher is None or publisher.account is not self.account:
+            return (self.subscriber.options[sub.sid],)
+        return self.subscriber.overlaps.matched(
+            sub.sid,
+            subject,
+            is_own=publisher.client_id == self.client_id,
+            is_queued=self.session.persistent and qos > 0,
+        )
 
     def _send_with_context(self, sid: bytes, subject: bytes, outgoing: Outgoing, publisher: Publisher | None) -> bool:
         """Send a message with the streams that have it, once they have it on flash."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from eyot_daemon.mqtt import message, stream_context, sys_topics
+from eyot_daemon.mqtt.overlaps import Overlaps
 from eyot_daemon.mqtt.session import BACKLOG_BYTES, Outgoing, Session
 from eyot_daemon.mqtt.session_record import SubOptions
 from eyot_daemon.router.subscription import Destination, Subscription
@@ -70,11 +71,13 @@ class Subscriber:
         "_connection",
         "_has_sys_filters",
         "options",
+        "overlaps",
     )
 
     def __init__(self, connection: Subscribing) -> None:
         self._connection = connection
         self.options: dict[bytes, SubOptions] = {}
+        self.overlaps = Overlaps(self.options, connection.subs)
         self._has_sys_filters = False
 
     # -- SUBSCRIBE -------------------------------------------------------------------------------------------------------
@@ -170,6 +173,7 @@ class Subscriber:
         connection = self._connection
         account, access = connection.account, connection.access
         assert account is not None
+        self.overlaps.changed()
         if sys_topics.is_sys_filter(topic_filter):
             self._has_sys_filters = True
             connection.sessions.sys_topics.subscribe(connection, topic_filter, options)
@@ -244,6 +248,7 @@ class Subscriber:
     def _end(self, topic_filter: str) -> None:
         if self._has_sys_filters and sys_topics.is_sys_filter(topic_filter):
             self._connection.sessions.sys_topics.unsubscribe(self._connection, topic_filter)
+        self.overlaps.changed()
         for sid in sids(topic_filter):
             self.options.pop(sid, None)
             sub = self._connection.subs.pop(sid, None)
