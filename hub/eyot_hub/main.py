@@ -8,8 +8,9 @@
     eyot-hub backfill  -c hub.toml [TABLE..]  rebuild silver and gold tables
     eyot-hub maintain  -c hub.toml            joins small files, removes old ones; without Spark
     eyot-hub report    -c hub.toml -o FILE    all of it as one HTML page
+    eyot-hub run       -c hub.toml            all of them but devices at intervals in one process
 
-`--once` ends ingest, aggregate and devices when they have caught up. The same commands run under spark-submit.
+`--once` ends ingest, aggregate, devices and run when they have caught up. The same commands run under spark-submit.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -39,13 +40,22 @@ from eyot_hub.jobs.bronze import Ingest, Round
 from eyot_hub.jobs.config import Config, ConfigError, load, seconds
 from eyot_hub.jobs.fleet import Fleet
 from eyot_hub.jobs.gaps import Gaps, Report
+from eyot_hub.jobs.health import HealthServer
 from eyot_hub.jobs.maintenance import Maintained, Maintenance
 from eyot_hub.jobs.parquet import ingest_parquet
 from eyot_hub.jobs.report import write_report
+from eyot_hub.jobs.run import finish, run_jobs, usable
+from eyot_hub.jobs.schedule import Result, Schedule
 from eyot_hub.jobs.session import session
+from eyot_hub.json_log import JsonFormatter
 from eyot_hub.progress import BatchProgress
 from eyot_wire.closed_pipe import until_closed
 from eyot_wire.quoting import printable
+
+log = logging.getLogger("eyot_hub")
+
+#: How long cancelled rounds may take to end, in seconds.
+ABANDON_S: Final = 20.0
 
 
 class Show:
@@ -86,6 +96,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str] | None) -> int:
     options = _parser().parse_args(arguments)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=options.log_level.upper())
+    if options.log_format == "json":
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(JsonFormatter())
     logging.getLogger("py4j").setLevel(logging.WARNING)
     show = Show(as_json=options.json)
     try:
@@ -93,7 +106,10 @@ def _run(arguments: Sequence[str] | None) -> int:
         if options.command == "maintain":
             return _maintain(config, options, show)
         command: Callable[[SparkSession, Config, argparse.Namespace, Show], int] = options.run
-        return command(session(f"eyot-hub {options.command}", config.spark_settings()), config, options, show)
+        settings = config.spark_settings()
+        if options.command == "run":
+            settings.setdefault("spark.scheduler.mode", "FAIR")
+        return command(session(f"eyot-hub {options.command}", settings), config, options, show)
     except ConfigError as error:
         print(f"eyot-hub: {error}", file=sys.stderr)
         return 2
@@ -229,6 +245,48 @@ def _report(spark: SparkSession, config: Config, options: argparse.Namespace, sh
     return 0
 
 
+def _run_all(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
+    """Exit status: 0 after a stop; 1 when Spark ended, when a round could not be stopped, or (--once) when a job failed."""
+    if config.bronze.format != "delta":
+        raise ConfigError(f"{options.config}: bronze.format: run needs delta")
+    stop, printing = _stop_on_signal(), threading.Lock()
+
+    def report(job: str, result: Result) -> None:
+        with printing:
+            value = {"job": job, "rows": result.rows, **result.detail}
+            show.value(value, f"{job}: {json.dumps({'rows': result.rows, **result.detail}, default=_plain)}")
+
+    schedule = Schedule(
+        run_jobs(spark, config, stop),
+        retry_max_s=seconds(config.run.retry_max),
+        report=report,
+        cause=_cause,
+        usable=lambda: usable(spark),
+    )
+    address = config.run.address
+    health = HealthServer(schedule, *address) if address and not options.once else None
+    if address and health is not None:
+        log.info("health and metrics on %s:%d", address[0], health.port, extra={"port": health.port})
+    try:
+        if options.once:
+            threading.Thread(target=lambda: _stop_with(stop, schedule), daemon=True).start()
+            return 0 if schedule.once() else 1
+        schedule.start()
+        while not stop() and not schedule.stopped.wait(0.2):
+            pass
+        left = finish(schedule, spark, seconds(config.run.stop_after), ABANDON_S)
+        return 1 if left or schedule.broken else 0
+    finally:
+        if health is not None:
+            health.close()
+
+
+def _stop_with(stop: Callable[[], bool], schedule: Schedule) -> None:
+    while not stop():
+        time.sleep(0.2)
+    schedule.stop()
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="eyot-hub",
@@ -247,6 +305,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument(
             "--log-level", default="warning", choices=("debug", "info", "warning", "error"), help="default: warning"
         )
+        sub.add_argument("--log-format", default="text", choices=("text", "json"), help="default: text")
         return sub
 
     ingest = command("ingest", _ingest, "bronze: every message of the streams into a Delta table, for ever")
@@ -282,6 +341,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="where to write the page (default: eyot-hub.html)",
     )
+    run = command("run", _run_all, "all jobs but devices at the intervals of [run] in one process")
+    run.add_argument("--once", action="store_true", help="run each job once, one after the other, and end")
     return parser
 
 

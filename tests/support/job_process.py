@@ -35,6 +35,10 @@ class JobProcess:
         """The end of what it said."""
         return self._log.read_text(errors="replace")[-4000:]
 
+    def terminate(self) -> None:
+        """SIGTERM for the driver alone, as systemd sends it with KillMode=mixed."""
+        self._process.terminate()
+
     def kill(self) -> None:
         """Driver and JVM (and executors, which are the JVM's children) at once."""
         with contextlib.suppress(ProcessLookupError):

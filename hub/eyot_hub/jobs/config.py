@@ -49,6 +49,7 @@ Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$")]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 NS_PER_S: Final = 1_000_000_000
 VACUUM_HOURS_MIN: Final = 1
+PORT_MAX: Final = 65_535
 NS_PER_DAY: Final = 86_400 * NS_PER_S
 # Columns that every silver table has.
 SILVER_OWN: Final = [
@@ -203,6 +204,32 @@ class Gaps(_Section):
         return int(seconds(self.in_flight_max) * 1_000_000)
 
 
+class Run(_Section):
+    """How long each job of `eyot-hub run` waits after a round; "0s": the job does not run."""
+
+    ingest: str = ""  # default: bronze.poll
+    aggregate: str = "5s"
+    gaps: str = "10m"
+    fleet: str = "1m"
+    report: str = "10m"
+    report_path: str = ""  # no path: no report
+    maintain: str = "1h"
+    lag: str = "10s"
+    listen: str = ""  # HOST:PORT of /healthz and /metrics; none: no endpoint
+    retry_max: str = "5m"
+    stop_after: str = "60s"  # how long rounds may take to end at a stop
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port of `listen`. Raises ValueError."""
+        if not self.listen:
+            return None
+        host, colon, port = self.listen.rpartition(":")
+        if not colon or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
+            raise ValueError(f"{self.listen!r} is not HOST:PORT")
+        return host.strip("[]"), int(port)
+
+
 class Config(_Section):
     nats: dict[str, Any]
     lake: Lake
@@ -211,6 +238,7 @@ class Config(_Section):
     gold: list[Gold] = []
     gaps: Gaps = msgspec.field(default_factory=Gaps)
     fleet: FleetStatus = msgspec.field(default_factory=FleetStatus)
+    run: Run = msgspec.field(default_factory=Run)
     spark: dict[str, Any] = {}
 
     def source(self) -> SourceOptions:
@@ -286,7 +314,7 @@ def _misfit(problem: str, key: str) -> str:
     unknown = _UNKNOWN.fullmatch(problem)
     if unknown is None:
         return f"{key or 'file'}: {problem[0].lower()}{problem[1:]}"
-    section: Any = {"": Config, "lake": Lake, "bronze": Bronze, "gaps": Gaps, "fleet": FleetStatus}.get(key)
+    section: Any = {"": Config, "lake": Lake, "bronze": Bronze, "gaps": Gaps, "fleet": FleetStatus, "run": Run}.get(key)
     if section is None:
         section = Silver if key.startswith("silver") else Gold
     like = get_close_matches(unknown[1], section.__struct_fields__, n=1)
@@ -337,6 +365,7 @@ def _problems(config: Config) -> list[tuple[str, str]]:
     ]
     if config.fleet.device not in ("device", "domain") and not _is_token(config.fleet.device):
         problems.append(("fleet.device", "must be device, domain or subject:N"))
+    problems += _run_problems(config)
     names = [silver.name for silver in config.silver]
     for index, silver in enumerate(config.silver):
         problems += [(f"silver[{index}].{key}", problem) for key, problem in _silver_problems(silver)]
@@ -348,6 +377,21 @@ def _problems(config: Config) -> list[tuple[str, str]]:
         problems += [(f"gold[{index}].{key}", problem) for key, problem in _gold_problems(gold, found)]
         if gold_names.index(gold.name) != index:
             problems.append((f"gold[{index}].name", f"there is another gold table {gold.name!r}"))
+    return problems
+
+
+def _run_problems(config: Config) -> list[tuple[str, str]]:
+    run, problems = config.run, []
+    for key in ("aggregate", "gaps", "fleet", "report", "maintain", "lag", "retry_max", "stop_after"):
+        problems += _duration_problems(f"run.{key}", getattr(run, key))
+    if run.ingest:
+        problems += _duration_problems("run.ingest", run.ingest)
+    try:
+        _ = run.address
+    except ValueError as error:
+        problems.append(("run.listen", str(error)))
+    if run.report_path and not Path(run.report_path).parent.is_dir():
+        problems.append(("run.report_path", f"there is no folder {Path(run.report_path).parent}"))
     return problems
 
 

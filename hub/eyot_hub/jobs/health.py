@@ -1,0 +1,116 @@
+"""The HTTP endpoint of `eyot-hub run`: `/healthz` as JSON, `/metrics` in Prometheus' text format 0.0.4."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+
+from eyot_hub.jobs.schedule import Schedule, State
+
+log = logging.getLogger(__name__)
+
+_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+REQUEST_TIMEOUT_S: Final = 10.0
+_OF_JOBS: Final[tuple[tuple[str, str, str, Callable[[State], float | None]], ...]] = (
+    ("rounds_total", "counter", "Rounds that succeeded.", lambda state: state.rounds),
+    ("failures_total", "counter", "Rounds that failed.", lambda state: state.failures),
+    ("rows_total", "counter", "Rows written.", lambda state: state.rows),
+    ("seconds_total", "counter", "Time spent in rounds.", lambda state: state.seconds),
+    ("failed_in_a_row", "gauge", "Failures since the last success.", lambda state: state.failed_in_a_row),
+    ("running", "gauge", "1 while a round runs.", lambda state: float(state.running)),
+    ("last_success_timestamp_seconds", "gauge", "End of the last success.", lambda state: state.last_success),
+)
+_GAUGES: Final = {
+    "lag_messages": "Messages in the stream beyond the table.",
+    "oldest_seconds": "Age of the oldest message beyond the table.",
+    "gap_sequences": "Sequences that are not in the table, by status.",
+    "devices": "Devices by state.",
+}
+
+
+def metrics(schedule: Schedule) -> str:
+    """Return the metrics of all jobs. A gauge is that of its job's last round that succeeded."""
+    return "".join(f"{line}\n" for line in _lines(schedule))
+
+
+def _lines(schedule: Schedule) -> Iterator[str]:
+    states = schedule.states()
+    for name, kind, text, value in _OF_JOBS:
+        yield f"# HELP eyot_hub_job_{name} {text}"
+        yield f"# TYPE eyot_hub_job_{name} {kind}"
+        for job, state in states.items():
+            figure = value(state)
+            if figure is not None:
+                yield f'eyot_hub_job_{name}{{job="{job}"}} {figure}'
+    for name, text in _GAUGES.items():
+        yield f"# HELP eyot_hub_{name} {text}"
+        yield f"# TYPE eyot_hub_{name} gauge"
+        for state in states.values():
+            for (gauge, label, content), figure in state.gauges.items():
+                if gauge == name:
+                    yield f'eyot_hub_{name}{{{label}="{_escaped(content)}"}} {figure}'
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def health(schedule: Schedule) -> dict[str, Any]:
+    """Return the state of all jobs; `status` is "error" when a job failed several times in a row."""
+    failing = schedule.failing()
+    jobs = {
+        name: {
+            "rounds": state.rounds,
+            "failures": state.failures,
+            "running": state.running,
+            "last_success": state.last_success,
+            "error": state.error,
+        }
+        for name, state in schedule.states().items()
+    }
+    return {"status": "error" if failing or schedule.broken else "ok", "failing": failing, "jobs": jobs}
+
+
+class HealthServer:
+    """Serves the state of a schedule until `close`."""
+
+    def __init__(self, schedule: Schedule, host: str, port: int) -> None:
+        """Listen. Raises OSError."""
+
+        class Handler(BaseHTTPRequestHandler):
+            timeout = REQUEST_TIMEOUT_S
+
+            def do_GET(self) -> None:
+                path = self.path.partition("?")[0]
+                if path == "/metrics":
+                    self._answer(200, _TEXT, metrics(schedule))
+                elif path == "/healthz":
+                    found = health(schedule)
+                    self._answer(200 if found["status"] == "ok" else 503, "application/json", json.dumps(found))
+                else:
+                    self._answer(404, _TEXT, "/healthz, /metrics\n")
+
+            def _answer(self, status: int, kind: str, text: str) -> None:
+                body = text.encode()
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                log.debug(format, *args)
+
+        self._server = ThreadingHTTPServer((host, port), Handler)
+        self.port: int = self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.serve_forever, name="health", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
