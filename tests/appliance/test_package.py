@@ -244,6 +244,15 @@ def test_its_programs_have_pages_that_man_shows(unpacked: Path) -> None:
         assert f'"{name} - ' in named, page  # what apropos finds it by
 
 
+def test_it_carries_dashboards_and_alert_rules(unpacked: Path) -> None:
+    carried = unpacked / "usr/share/eyot"
+    for name in ("grafana/eyot-device.json", "grafana/eyot-fleet.json", "prometheus/eyot.rules.yml"):
+        assert (carried / name).read_bytes() == (TOP / "packaging" / name).read_bytes()
+    assert (unpacked / "usr/share/doc/eyot/docs/operate/alerts.md").exists() or (
+        unpacked / "usr/share/doc/eyot/docs/operate/alerts.md.gz"
+    ).exists()
+
+
 def test_it_leaves_the_hub_to_the_hub(unpacked: Path) -> None:
     carried = {path.name for path in (unpacked / "usr/lib/eyot/python").iterdir()}
     assert {"eyot_daemon", "trio", "lmdb", "msgspec"} <= carried

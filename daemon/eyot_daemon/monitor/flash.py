@@ -39,7 +39,7 @@ _DAY_S = 86_400.0
 #: How often a whole device can be rewritten where nobody told its endurance: cautious for flash of two or three bits a cell,
 #: whose cells last 1,000 to 3,000 erasures, of which the device itself uses a part.
 REWRITES_ASSUMED = 1000
-#: Longer files mean nothing.
+#: A longer time is not told: nothing else of the device lasts that long.
 LIFETIME_DAYS_MAX = 36_500
 #: `pre_eol_info`, and `eol_info` of UFS: reserved blocks.
 _RESERVE = {1: "normal", 2: "80 % of the reserved blocks are used", 3: "90 % of the reserved blocks are used"}

@@ -250,6 +250,9 @@ def _store(clients: Clients) -> Iterator[Metric]:
     )
     yield _gauge("store_failing", "1: the store cannot write", float(bool(store.error)))
     yield _gauge("store_damaged_streams", "Streams that are damaged on flash, and offline", len(store.offline))
+    if store.free_bytes is not None and store.total_bytes is not None:
+        yield _gauge("store_free_bytes", "Free bytes of the file system that holds the store", store.free_bytes)
+        yield _gauge("store_size_bytes", "Size of the file system that holds the store", store.total_bytes)
     if store.flush_ms is not None:
         yield _gauge("store_flush_seconds", "How long a flush takes", store.flush_ms / 1e3)
 
