@@ -14,10 +14,14 @@ import click
 
 from eyot_cli.anywhere import take_anywhere
 from eyot_cli.backups import backup, restore
+from eyot_cli.buckets import kv
+from eyot_cli.completion import ASKED_BY, completion
+from eyot_cli.consumers import consumer
 from eyot_cli.doctor import doctor
 from eyot_cli.failure import Failure
 from eyot_cli.messages import publish, request, subscribe
 from eyot_cli.mqtt.commands import mqtt
+from eyot_cli.objects import objects
 from eyot_cli.passwd import passwd
 from eyot_cli.show import print_line
 from eyot_cli.status import status
@@ -130,6 +134,9 @@ cli.add_command(status)
 cli.add_command(sync)
 cli.add_command(doctor)
 cli.add_command(stream)
+cli.add_command(consumer)
+cli.add_command(kv)
+cli.add_command(objects)
 cli.add_command(backup)
 cli.add_command(restore)
 cli.add_command(publish)
@@ -138,6 +145,7 @@ cli.add_command(request)
 cli.add_command(mqtt)
 cli.add_command(passwd)
 cli.add_command(trust)
+cli.add_command(completion)
 take_anywhere(cli)
 
 
@@ -149,7 +157,7 @@ def main() -> int:
 def _main() -> int:
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # asyncio warns of how nats-py closes TLS connections
     try:
-        code = cli.main(standalone_mode=False)
+        code = cli.main(prog_name="eyot", complete_var=ASKED_BY, standalone_mode=False)
     except Failure as failure:
         first, *more = failure.lines
         for text in (f"eyot: {first}", *more):

@@ -1,4 +1,4 @@
-"""`eyot stream ls|info`: the streams of an account, and the details of one."""
+"""`eyot stream`: the streams of an account, and the details of one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from nats.aio.client import Client
 from eyot_cli.api import ask
 from eyot_cli.failure import Failure
 from eyot_cli.show import console, count, print_json, print_table, size, span
+from eyot_cli.stream_changes import STREAM_CHANGES
 from eyot_cli.target import Target
 from eyot_wire.jetstream.stream import StreamInfo, StreamSourceInfo
 from eyot_wire.jetstream.struct import InvalidJson, decode
@@ -18,7 +19,7 @@ from eyot_wire.jetstream.struct import InvalidJson, decode
 
 @click.group()
 def stream() -> None:
-    """Inspect streams of the account."""
+    """List, make, change, read and delete streams."""
 
 
 @stream.command("ls")
@@ -104,3 +105,7 @@ def _info(found: dict[str, Any]) -> StreamInfo:
         return decode(msgspec.json.encode(found), StreamInfo, strict=False)
     except InvalidJson as error:
         raise Failure(f"malformed answer of the server: {error}") from error
+
+
+for command in STREAM_CHANGES:
+    stream.add_command(command)

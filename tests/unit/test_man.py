@@ -35,7 +35,7 @@ def described(text: str) -> list[str]:
 
 def options_of(command: click.Command) -> list[str]:
     options = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
-    return [name for each in options for name in each.opts]
+    return [name for each in options for name in (*each.opts, *each.secondary_opts)]
 
 
 def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:

@@ -18,7 +18,7 @@ from eyot_cli.trust.setup import init, keystore, rename
 
 @click.group("trust", cls=TrustGroup)
 def trust() -> None:
-    """Make and keep operators, accounts and users in nsc's own store."""
+    """Keep operators, accounts and users, in nsc's store."""
 
 
 @click.group("add", cls=TrustGroup)

@@ -1,0 +1,264 @@
+"""`eyot object`: object buckets (ADR-20). A bucket B is the stream OBJ_B."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from io import BufferedIOBase
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import click
+from nats.aio.client import Client
+from nats.js.api import ObjectInfo, ObjectMeta
+from nats.js.errors import BucketNotFoundError, NotFoundError, ObjectDeletedError, ObjectNotFoundError
+from nats.js.object_store import ObjectStore
+
+from eyot_cli.ages import age_ns
+from eyot_cli.answers import tell
+from eyot_cli.api import ask
+from eyot_cli.confirm import confirm, force
+from eyot_cli.failure import Failure
+from eyot_cli.show import console, count, print_json, print_table, size
+from eyot_cli.sizes import size_bytes
+from eyot_cli.target import Target
+
+FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.group("object")
+def objects() -> None:
+    """Object buckets: files of any size."""
+
+
+@objects.command("add")
+@click.argument("bucket")
+@click.option("--ttl", callback=age_ns, metavar="TIME", help="remove objects after this time")
+@click.option("--max-bucket-size", callback=size_bytes, metavar="SIZE", help="bytes of the bucket at most")
+@click.option("--storage", type=click.Choice(["file", "memory"]), default="file", help="file is on flash")
+@click.option("--replicas", type=click.IntRange(1, 5), default=1, help="copies in a cluster")
+@click.option("--description", default="", metavar="TEXT", help="what the bucket is for")
+@click.pass_obj
+def add(
+    target: Target,
+    bucket: str,
+    ttl: int | None,
+    max_bucket_size: int | None,
+    storage: str,
+    replicas: int,
+    description: str,
+) -> None:
+    """Make BUCKET."""
+    config = {
+        "name": f"OBJ_{bucket}", "subjects": [f"$O.{bucket}.C.>", f"$O.{bucket}.M.>"], "description": description,
+        "max_age": ttl or 0, "max_bytes": max_bucket_size or -1, "max_msgs": -1, "max_consumers": -1, "storage": storage,
+        "num_replicas": replicas, "retention": "limits", "discard": "new", "allow_rollup_hdrs": True, "allow_direct": True,
+    }  # fmt: skip
+    found = target.with_client(lambda client: ask(target, client, f"STREAM.CREATE.OBJ_{bucket}", config))
+    tell(target, found, f"bucket {bucket} is made")
+
+
+@objects.command("ls")
+@click.argument("bucket", required=False)
+@click.pass_obj
+def listing(target: Target, bucket: str | None) -> None:
+    """List the buckets, or the objects of BUCKET."""
+    if bucket is not None:
+        _list_objects(target, bucket)
+        return
+
+    async def every(client: Client) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        seen = 0
+        while True:
+            page = await ask(target, client, "STREAM.LIST", {"offset": seen})
+            streams = page.get("streams") or []
+            seen += len(streams)
+            found += [each for each in streams if each["config"]["name"].startswith("OBJ_")]
+            if not streams or seen >= page.get("total", 0):
+                return found
+
+    found = target.with_client(every)
+    if target.as_json:
+        print_json(found)
+        return
+    rows = [
+        (each["config"]["name"].removeprefix("OBJ_"), each["config"].get("description", ""),
+         size(each["state"]["bytes"]), "yes" if each["config"].get("sealed") else "no")
+        for each in found
+    ]  # fmt: skip
+    print_table("Object Buckets", ("Bucket", "Description", ">Bytes", "Sealed"), rows, "none in this account")
+
+
+def _list_objects(target: Target, bucket: str) -> None:
+    async def every(client: Client) -> list[ObjectInfo]:
+        async with _bucket(target, client, bucket) as store:
+            try:
+                return await store.list(ignore_deletes=True)
+            except NotFoundError:
+                return []
+
+    found = sorted(target.with_client(every), key=lambda each: each.name)
+    if target.as_json:
+        print_json([each.as_dict() for each in found])
+        return
+    rows = [(each.name, size(each.size), each.mtime or "", each.digest or "") for each in found]
+    print_table(f"Objects of {bucket}", ("Name", ">Size", "Time", "Digest"), rows, "none")
+
+
+@objects.command("info")
+@click.argument("bucket")
+@click.argument("name", required=False)
+@click.pass_obj
+def details(target: Target, bucket: str, name: str | None) -> None:
+    """Show BUCKET, or its object NAME."""
+    if name is None:
+        found = target.with_client(lambda client: ask(target, client, f"STREAM.INFO.OBJ_{bucket}", {}))
+        if target.as_json:
+            print_json(found)
+            return
+        config, state = found["config"], found["state"]
+        console.print((bucket, "bold"), f" created {found['created']}")
+        pairs = [("Stream", config["name"]), ("Storage", config["storage"]), ("Bytes", size(state["bytes"])),
+                 ("Sealed", "yes" if config.get("sealed") else "no")]  # fmt: skip
+        print_table("", ("", ""), pairs, "")
+        return
+
+    async def read(client: Client) -> ObjectInfo:
+        async with _bucket(target, client, bucket) as store:
+            return await store.get_info(name)
+
+    info = target.with_client(read)
+    if target.as_json:
+        print_json(info.as_dict())
+        return
+    console.print((f"{bucket} > {info.name}", "bold"))
+    pairs = [("Description", info.description or ""), ("Size", size(info.size)), ("Chunks", count(info.chunks)),
+             ("Time", info.mtime or ""), ("Digest", info.digest or "")]  # fmt: skip
+    print_table("", ("", ""), pairs, "")
+
+
+@objects.command("put")
+@click.argument("bucket")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path, allow_dash=True))
+@click.option("--name", metavar="NAME", help="name of the object; the file's without it")
+@click.option("--description", metavar="TEXT", help="what it is")
+@click.pass_obj
+def put(target: Target, bucket: str, file: Path, name: str | None, description: str | None) -> None:
+    """Store FILE (`-`: standard input) in BUCKET."""
+    _at_home(target)
+    from_stdin = str(file) == "-"
+    if from_stdin and name is None:
+        raise click.UsageError("standard input needs a --name")
+    name = name or file.name
+    try:
+        data: BinaryIO = sys.stdin.buffer if from_stdin else file.open("rb")
+    except OSError as error:
+        raise Failure(f"{file}: {error.strerror}") from error
+
+    async def send(client: Client) -> ObjectInfo:
+        async with _bucket(target, client, bucket) as store:
+            return await store.put(name, cast("BufferedIOBase", data), ObjectMeta(name=name, description=description))
+
+    with data:
+        info = target.with_client(send)
+    if target.as_json:
+        print_json(info.as_dict())
+    else:
+        console.print(f"{info.name}: {size(info.size)} in {count(info.chunks)} chunks")
+
+
+@objects.command("get")
+@click.argument("bucket")
+@click.argument("name")
+@click.option(
+    "--output", "-O", type=FILE, metavar="FILE", help="where it goes (`-`: standard output); its name without it"
+)
+@force
+@click.pass_obj
+def get(target: Target, bucket: str, name: str, output: Path | None, force: bool) -> None:
+    """Read the object NAME into a file, which appears when it is complete and its digest is right."""
+    if str(output) == "-":
+        _read(target, bucket, name, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+        return
+    # The name comes from a peer: no folder of it counts.
+    path = output or Path(Path(name).name or "object")
+    if path.exists():
+        confirm(f"overwrite {path}?", forced=force)
+    part = path.with_name(f"{path.name}.part-{os.getpid()}")
+    try:
+        with part.open("xb") as into:
+            _read(target, bucket, name, into)
+        part.replace(path)
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}") from error
+    finally:
+        part.unlink(missing_ok=True)
+    if not target.as_json:
+        console.print(f"{path}: {size(path.stat().st_size)}")
+
+
+def _read(target: Target, bucket: str, name: str, into: Any) -> None:
+    async def read(client: Client) -> None:
+        async with _bucket(target, client, bucket) as store:
+            await store.get(name, writeinto=into)
+
+    target.with_client(read)
+
+
+@objects.command("del")
+@click.argument("bucket")
+@click.argument("name", required=False)
+@force
+@click.pass_obj
+def delete(target: Target, bucket: str, name: str | None, force: bool) -> None:
+    """Delete the object NAME, or the whole BUCKET."""
+    if name is None:
+        confirm(f"delete the bucket {bucket} with all its objects?", forced=force)
+        found = target.with_client(lambda client: ask(target, client, f"STREAM.DELETE.OBJ_{bucket}", {}))
+        tell(target, found, f"bucket {bucket} is deleted")
+        return
+    _at_home(target)
+    confirm(f"delete {name}?", forced=force)
+
+    async def remove(client: Client) -> None:
+        async with _bucket(target, client, bucket) as store:
+            await store.delete(name)
+
+    target.with_client(remove)
+    tell(target, {"success": True}, f"{name} is deleted")
+
+
+@objects.command("seal")
+@click.argument("bucket")
+@force
+@click.pass_obj
+def seal(target: Target, bucket: str, force: bool) -> None:
+    """Let nobody change BUCKET any more. This cannot be taken back."""
+    confirm(f"seal {bucket} for ever?", forced=force)
+
+    async def close(client: Client) -> dict[str, Any]:
+        config = (await ask(target, client, f"STREAM.INFO.OBJ_{bucket}", {}))["config"]
+        return await ask(target, client, f"STREAM.UPDATE.OBJ_{bucket}", config | {"sealed": True})
+
+    tell(target, target.with_client(close), f"bucket {bucket} is sealed")
+
+
+@asynccontextmanager
+async def _bucket(target: Target, client: Client, bucket: str) -> AsyncIterator[ObjectStore]:
+    """Open a bucket; what is missing in it is said in words."""
+    try:
+        yield await target.jetstream(client).object_store(bucket)
+    except BucketNotFoundError:
+        raise Failure(f"there is no bucket {bucket}: eyot object add {bucket} makes it") from None
+    except (ObjectNotFoundError, ObjectDeletedError):
+        raise Failure(f"{bucket} has no such object: eyot object ls {bucket} lists them") from None
+
+
+def _at_home(target: Target) -> None:
+    """Refuse writes to another domain: an object's chunks have no way there (ADR-20)."""
+    if target.domain:
+        raise Failure("objects are written where the bucket is: name that server with -s, and leave out --domain")

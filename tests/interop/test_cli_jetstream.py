@@ -1,0 +1,234 @@
+"""`eyot stream`, `consumer`, `kv` and `object` against `eyotd` and nats-server, and against nats-py's view of the same."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import nats
+import pytest
+from nats.js import JetStreamContext
+
+from eyot_cli.main import main
+from support.eyotd import Eyotd
+from support.newer_nats_server import NewerNatsServer
+from support.server_process import ServerProcess
+
+CONFIG = """
+    server_name: device
+    jetstream { store_dir: "%WORKDIR%/js", domain: device }
+"""
+
+
+class Done(NamedTuple):
+    """How a command ended, and what it printed."""
+
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+
+
+class Tool:
+    """`eyot` in front of one server."""
+
+    def __init__(self, server: ServerProcess, folder: Path) -> None:
+        self.server = server
+        self._folder = folder
+
+    def run(self, *arguments: str, data: bytes = b"") -> Done:
+        """Run the command here, as `eyot` in a pipe: a process for each takes most of a second."""
+        out, err = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            patch.chdir(self._folder)
+            patch.setattr(sys, "argv", ["eyot", "-s", self.server.client_url(), *arguments])
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+            code = main()
+        return Done(code, *(cast("io.BytesIO", each.buffer).getvalue() for each in (out, err)))
+
+    def __call__(self, *arguments: str, data: bytes = b"") -> str:
+        done = self.run(*arguments, data=data)
+        assert (done.returncode, done.stderr.decode()) == (0, ""), arguments
+        return done.stdout.decode()
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self(*arguments, "--json"))
+
+    def fails(self, *arguments: str) -> str:
+        done = self.run(*arguments)
+        assert (done.returncode, done.stdout) == (1, b""), arguments
+        assert done.stderr.startswith(b"eyot: ")
+        return done.stderr.decode().removeprefix("eyot: ").strip()
+
+    def nats_py(self, action: Callable[[JetStreamContext], Any]) -> Any:
+        async def run() -> Any:
+            client = await nats.connect(self.server.client_url(), allow_reconnect=False)
+            try:
+                return await action(client.jetstream(timeout=30))
+            finally:
+                await client.close()
+
+        return asyncio.run(run())
+
+
+@pytest.fixture(scope="module", params=[Eyotd, NewerNatsServer], ids=["eyotd", "nats-server"])
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with request.param(CONFIG, tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+@pytest.fixture
+def eyot(running: ServerProcess, tmp_path: Path) -> Tool:
+    return Tool(running, tmp_path)
+
+
+def test_a_stream_from_its_beginning_to_its_end(eyot: Tool) -> None:
+    assert eyot("stream", "add", "READINGS", "--subjects", "readings.>,more.*", "--max-age", "7d", "--max-bytes", "10M",
+                "--dupe-window", "1m", "--description", "of the plant", "--allow-msg-ttl") == "stream READINGS is made\n"  # fmt: skip
+    config = eyot.json("stream", "info", "READINGS")["config"]
+    assert config["subjects"] == ["readings.>", "more.*"]
+    assert (config["max_age"], config["max_bytes"], config["allow_msg_ttl"]) == (7 * 86_400 * 10**9, 10_000_000, True)
+    assert (config["duplicate_window"], config["storage"], config["retention"]) == (60 * 10**9, "file", "limits")
+    for number in range(5):
+        eyot("pub", f"readings.{number % 2}", str(number), "--ack", "-H", "Unit: C")
+    assert eyot.json("stream", "subjects", "READINGS") == {"readings.0": 3, "readings.1": 2}
+    assert eyot.json("stream", "subjects", "READINGS", "readings.1") == {"readings.1": 2}
+    one = eyot.json("stream", "get", "READINGS", "2")
+    assert (one["seq"], one["subject"], one["payload"], one["headers"]) == (2, "readings.1", "1", {"Unit": "C"})
+    assert eyot.json("stream", "get", "READINGS", "--last-for", "readings.0")["seq"] == 5
+    shown = eyot("stream", "view", "READINGS", "--from", "3", "-n", "2")
+    assert [line.split(" at ")[0] for line in shown.splitlines() if line.startswith("READINGS")] == [
+        "READINGS 3 readings.0", "READINGS 4 readings.1"]  # fmt: skip
+    assert eyot("stream", "view", "READINGS", "--subject", "more.*") == ""
+    assert (
+        eyot.fails("stream", "edit", "READINGS", "--max-bytes", "10M", "--force") == "the stream READINGS is so already"
+    )
+    assert (
+        eyot("stream", "edit", "READINGS", "--max-msgs", "4", "--force")
+        == "  max_msgs: -1 -> 4\nstream READINGS is changed\n"
+    )
+    assert eyot.json("stream", "info", "READINGS")["state"]["first_seq"] == 2
+    assert "nobody can be asked" in eyot.fails("stream", "purge", "READINGS")
+    assert eyot("stream", "purge", "READINGS", "--subject", "readings.1", "-f") == "2 messages deleted\n"
+    assert eyot("stream", "rmm", "READINGS", "5", "-f") == "message 5 is deleted\n"
+    assert eyot.fails("stream", "get", "READINGS", "5") == "no message found (10037)"
+    assert eyot("stream", "rm", "READINGS", "-f") == "stream READINGS is deleted\n"
+    assert eyot.fails("stream", "rm", "READINGS", "-f") == "stream not found (10059)"
+
+
+def test_a_stream_from_another_ones_configuration(eyot: Tool, tmp_path: Path) -> None:
+    eyot("stream", "add", "FIRST", "--retention", "work", "--storage", "memory", "--metadata", "site=7")
+    (tmp_path / "first.json").write_text(eyot("stream", "info", "FIRST", "--json"))
+    eyot("stream", "add", "SECOND", "--config", "first.json", "--subjects", "second")
+    config = eyot.json("stream", "info", "SECOND")["config"]
+    assert (config["name"], config["retention"], config["storage"]) == ("SECOND", "workqueue", "memory")
+    assert config["metadata"]["site"] == "7"
+    eyot("stream", "add", "COPY", "--mirror", "FIRST@device")
+    assert eyot.json("stream", "info", "COPY")["config"]["mirror"]["external"]["api"] == "$JS.device.API"
+    for name in ("COPY", "SECOND", "FIRST"):
+        eyot("stream", "rm", name, "-f")
+
+
+def test_a_consumer_from_its_beginning_to_its_end(eyot: Tool) -> None:
+    eyot("stream", "add", "JOBS", "--subjects", "jobs.>")
+    for number in range(4):
+        eyot("pub", f"jobs.{number}", str(number), "--ack")
+    eyot("consumer", "add", "JOBS", "worker", "--filter", "jobs.*", "--wait", "30s", "--max-deliver", "5")
+    eyot("consumer", "add", "JOBS", "late", "--deliver", "3", "--ack", "none")
+    assert [each["name"] for each in eyot.json("consumer", "ls", "JOBS")] == ["late", "worker"]
+    assert "worker" in eyot("consumer", "ls", "JOBS")
+    config = eyot.json("consumer", "info", "JOBS", "worker")["config"]
+    assert (config["ack_wait"], config["max_deliver"], config["filter_subject"]) == (30 * 10**9, 5, "jobs.*")
+    assert "Ack wait" in eyot("consumer", "info", "JOBS", "worker")
+    assert eyot.json("consumer", "next", "JOBS", "worker")["payload"] == "0"
+    assert eyot.json("consumer", "next", "JOBS", "worker", "--no-ack")["payload"] == "1"
+    assert eyot.json("consumer", "next", "JOBS", "late", "--no-ack")["seq"] == 3
+    info = eyot.json("consumer", "info", "JOBS", "worker")
+    assert (info["num_ack_pending"], info["num_pending"], info["ack_floor"]["stream_seq"]) == (1, 2, 1)
+    assert eyot("consumer", "pause", "JOBS", "worker", "1h").startswith("consumer worker of JOBS is paused until 2")
+    assert eyot.fails("consumer", "next", "JOBS", "worker", "--wait", "1s") == "no message within 1.0s"
+    eyot("consumer", "resume", "JOBS", "worker")
+    eyot("consumer", "next", "JOBS", "worker", "-n", "2")
+    eyot("consumer", "rm", "JOBS", "worker", "-f")
+    assert eyot.fails("consumer", "info", "JOBS", "worker") == "consumer not found (10014)"
+    eyot("stream", "rm", "JOBS", "-f")
+
+
+def test_a_bucket_from_its_beginning_to_its_end(eyot: Tool) -> None:
+    assert eyot("kv", "add", "settings", "--history", "3", "--max-value-size", "1K") == "bucket settings is made\n"
+    assert eyot("kv", "put", "settings", "pump.1", "on") == "revision 1\n"
+    assert eyot("kv", "put", "settings", "pump.1", data=b"off") == "revision 2\n"
+    assert eyot("kv", "get", "settings", "pump.1", "--raw") == "off"
+    assert eyot("kv", "get", "settings", "pump.1", "--revision", "1", "--raw") == "on"
+    assert eyot.json("kv", "get", "settings", "pump.1")["revision"] == 2
+    assert eyot.fails("kv", "create", "settings", "pump.1", "x") == "pump.1 has a value (revision 2)"
+    assert eyot("kv", "create", "settings", "pump.2", "x") == "revision 3\n"
+    assert "wrong last sequence: 2" in eyot.fails("kv", "update", "settings", "pump.1", "y", "1")
+    assert eyot("kv", "update", "settings", "pump.1", "y", "2") == "revision 4\n"
+    assert eyot("kv", "ls", "settings") == "pump.1\npump.2\n"
+    assert eyot.json("kv", "ls", "settings") == ["pump.1", "pump.2"]
+    assert eyot("kv", "del", "settings", "pump.2") == "pump.2 is deleted (revision 5)\n"
+    assert eyot.fails("kv", "get", "settings", "pump.2") == "pump.2 is deleted (revision 5)"
+    assert eyot("kv", "create", "settings", "pump.2", "again") == "revision 6\n"
+    assert [each["operation"] for each in eyot.json("kv", "history", "settings", "pump.2")] == ["PUT", "DEL", "PUT"]
+    eyot("kv", "purge", "settings", "pump.1", "-f")
+    assert [each["operation"] for each in eyot.json("kv", "history", "settings", "pump.1")] == ["PURGE"]
+    lines = eyot("kv", "watch", "settings", "-n", "2").splitlines()
+    assert [line.split()[1:] for line in lines] == [["PUT", "pump.2", "6:", "again"], ["PURGE", "pump.1", "7:"]]
+    assert "settings" in eyot("kv", "ls")
+    assert "History" in eyot("kv", "info", "settings")
+
+    async def seen(jetstream: JetStreamContext) -> Any:
+        bucket = await jetstream.key_value("settings")
+        status = await bucket.status()
+        return status.history, await bucket.keys(), (await bucket.get("pump.2")).value
+
+    assert eyot.nats_py(seen) == (3, ["pump.2"], b"again")
+    assert "nobody can be asked" in eyot.fails("kv", "del", "settings")
+    eyot("kv", "del", "settings", "-f")
+    assert eyot.fails("kv", "put", "settings", "a", "b") == "there is no bucket settings: eyot kv add settings makes it"
+
+
+def test_a_bucket_in_a_domain(eyot: Tool) -> None:
+    eyot("kv", "add", "far", "--domain", "device")
+    assert eyot("kv", "put", "far", "a", "1", "--domain", "device") == "revision 1\n"
+    assert eyot("kv", "get", "far", "a", "--raw", "--domain", "device") == "1"
+    assert eyot("kv", "ls", "far", "--domain", "device") == "a\n"
+    assert "--domain" in eyot.fails("object", "put", "far", "x", "--domain", "device")
+    eyot("kv", "del", "far", "-f")
+
+
+def test_objects_from_their_beginning_to_their_end(eyot: Tool, tmp_path: Path) -> None:
+    data = random.Random(7).randbytes(700_000)
+    (tmp_path / "image.bin").write_bytes(data)
+    assert eyot("object", "add", "images") == "bucket images is made\n"
+    assert eyot("object", "ls", "images").strip().endswith("none")
+    assert eyot("object", "put", "images", "image.bin") == "image.bin: 683.6 KiB in 6 chunks\n"
+    assert eyot("object", "put", "images", "-", "--name", "../evil", data=b"x") == "../evil: 1 B in 1 chunks\n"
+    assert [each["name"] for each in eyot.json("object", "ls", "images")] == ["../evil", "image.bin"]
+    assert eyot("object", "get", "images", "image.bin", "-O", "copy.bin") == "copy.bin: 683.6 KiB\n"
+    assert (tmp_path / "copy.bin").read_bytes() == data
+    assert eyot.run("object", "get", "images", "image.bin", "-O", "-").stdout == data
+    assert "nobody can be asked" in eyot.fails("object", "get", "images", "image.bin", "-O", "copy.bin")
+    assert eyot("object", "get", "images", "../evil") == "evil: 1 B\n"
+    assert (tmp_path / "evil").read_bytes() == b"x"
+    assert eyot.json("object", "info", "images", "image.bin")["size"] == len(data)
+    assert "Digest" in eyot("object", "info", "images", "image.bin")
+
+    async def seen(jetstream: JetStreamContext) -> Any:
+        return (await (await jetstream.object_store("images")).get("image.bin")).data
+
+    assert eyot.nats_py(seen) == data
+    assert eyot("object", "del", "images", "image.bin", "-f") == "image.bin is deleted\n"
+    assert "has no such object" in eyot.fails("object", "get", "images", "image.bin", "-O", "gone.bin")
+    assert not list(tmp_path.glob("gone.bin*"))
+    eyot("object", "seal", "images", "-f")
+    assert eyot.json("object", "info", "images")["config"]["sealed"]
+    eyot("object", "del", "images", "-f")
+    assert "there is no bucket images" in eyot.fails("object", "ls", "images")

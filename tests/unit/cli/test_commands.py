@@ -1,0 +1,65 @@
+"""Every command of `eyot`: help, documentation, completion."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from eyot_cli.main import cli
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def commands(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    for name, command in group.commands.items():
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from commands(command, *path, name)
+
+
+EVERY = list(commands(cli))
+
+
+@pytest.mark.parametrize(("path", "command"), EVERY, ids=[" ".join(path) for path, _ in EVERY])
+def test_every_command_says_what_it_does(path: tuple[str, ...], command: click.Command) -> None:
+    done = CliRunner().invoke(cli, [*path, "--help"])
+    assert done.exit_code == 0
+    assert command.get_short_help_str(), "no line in the list of commands"
+    for option in command.params:
+        if isinstance(option, click.Option) and not option.hidden:
+            assert option.help, option.name
+
+
+def test_the_groups_stand_in_the_table_of_their_page() -> None:
+    page = (DOCS / "operate" / "streams-and-buckets.md").read_text()
+    for name in ("stream", "consumer", "kv", "object"):
+        group = cli.commands[name]
+        assert isinstance(group, click.Group)
+        (row,) = (line for line in page.splitlines() if line.startswith(f"| `eyot {name}` |"))
+        assert set(row.split("|")[2].replace("`", "").replace(" ", "").split(",")) == set(group.commands)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("eyot str", "stream"), ("eyot kv hi", "history"), ("eyot stream add --reten", "--retention")],
+)
+def test_bash_completes(words: str, expected: str) -> None:
+    asked = {"_EYOT_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    done = subprocess.run(
+        [sys.executable, "-m", "eyot_cli.main"], env=os.environ | asked, capture_output=True, text=True, check=True
+    )
+    assert expected in [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_a_script(shell: str) -> None:
+    done = CliRunner().invoke(cli, ["completion", shell])
+    assert done.exit_code == 0
+    assert "_EYOT_COMPLETE" in done.output
