@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from eyot_wire.mqtt.packets import SubscriptionRequest
+from support.bridge_fixture import Nats, until
 from support.certificates import Authority
 from support.eyotd import Eyotd
+from support.mosquitto import Mosquitto, Subscriber
 from support.raw_mqtt import RawMqtt
 from support.server_process import executable, free_port
 
@@ -160,15 +162,77 @@ def test_a_rich_configuration(tmp_path: Path) -> None:
         ("mosquitto.conf:23", "bogus_setting"),
         ("mosquitto.conf:24", "plugin"),
         ("mosquitto.conf:25", "connection"),
-        ("mosquitto.conf:26", "address"),
-        ("mosquitto.conf:27", "topic"),
-        ("mosquitto.conf:28", "remote_password"),
         ("pw:1", "user"),
         ("pw:2", "user"),
         ("pw:3", "user"),
     }
     assert all(note["text"] for note in notes)
-    assert "hunter2" not in config + str(notes)
+    assert "hunter2" not in str(notes)
+
+
+BRIDGES = """\
+connection site/a
+address 127.0.0.1:{port} backup.example
+remote_clientid gw7
+remote_username gw
+remote_password hunter2
+cleansession false
+notifications true
+try_private true
+keepalive_interval 30
+topic plant/# out 1 "" sites/7/
+topic cmd/+ in 2 from/ sites/7/
+topic shared/# both 0
+topic "" out 0 a b
+start_type lazy
+connection cloud
+address [2001:db8::1]:8883
+bridge_cafile ca.pem
+bridge_insecure true
+bridge_protocol_version mqttv50
+topic # in
+connection nothing
+address 10.0.0.1
+"""
+
+
+def test_bridges(tmp_path: Path) -> None:
+    source = tmp_path / "mosquitto.conf"
+    with Mosquitto(tmp_path / "broker") as broker:
+        source.write_text(BRIDGES.format(port=broker.port))
+        (tmp_path / "ca.pem").write_text(Path(Authority(tmp_path).ca_file).read_text())
+        status, config, notes = convert(source, "--store-dir", "%WORKDIR%/js")
+        accepted(config.replace("%WORKDIR%", str(tmp_path)), tmp_path)
+        lost = [(str(note["where"]).rpartition(":")[2], str(note["line"]).split()[0]) for note in notes if note["lost"]]
+        assert status == 3
+        assert sorted(lost) == [
+            ("1", "connection"),
+            ("13", "topic"),
+            ("14", "start_type"),
+            ("18", "bridge_insecure"),
+            ("21", "connection"),
+        ]
+        assert "BRIDGE_site-a, with the subjects plant plant.> shared shared.>" in str(notes)
+        assert 'urls: ["mqtts://[2001:db8::1]:8883"]' in config
+        assert "hunter2" not in str(notes)
+        # The first one works: a publish here arrives there under the other topic.
+        config = config.replace('"127.0.0.1:4222"', '"127.0.0.1:%CLIENT_PORT%"').replace(
+            ', "mqtt://backup.example:1883"', ""
+        )
+        config = config.replace('"127.0.0.1:1883"', '"127.0.0.1:%LEAF_PORT%"')
+        with Eyotd(config, tmp_path / "eyot") as server:
+            Nats(server).stream("BRIDGE_site-a", ["plant.>", "plant", "shared.>", "shared"])
+            subscriber = Subscriber(broker.port, tmp_path / "got", "sites/#")
+            try:
+                subscriber.wait_subscribed(broker.port, "sites/probe")
+
+                def arrived() -> bool:
+                    Nats(server).publish("plant.a", ["20"])
+                    return "sites/7/plant/a 20" in subscriber.lines()
+
+                until(arrived)
+            finally:
+                subscriber.close()
 
 
 def test_the_converted_server_serves_the_same_users(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from eyot_cli.mqtt import mosquitto_keys
 from eyot_cli.mqtt.conf_text import Block, Quoted
+from eyot_cli.mqtt.mosquitto_bridges import convert_bridge
 from eyot_cli.mqtt.mosquitto_conf import Line, MosquittoConf, Section
 from eyot_cli.mqtt.mosquitto_users import (
     Acl,
@@ -56,11 +57,17 @@ class Importer:
         self._security()
         for line in self._conf.settings:
             self._setting(line)
-        for bridge in self._conf.bridges:
-            self._bridge(bridge)
+        eyot = Block()
         if self._bounds:
-            eyot = Block()
             eyot.put("mqtt", self._bounds)
+        bridges = Block()
+        for section in self._conf.bridges:
+            bridge = convert_bridge(section, self._note)
+            if bridge is not None:
+                bridges.put(*bridge)
+        if bridges:
+            eyot.put("bridges", bridges)
+        if eyot:
             self._top.put("eyot", eyot)
         return self._top.text()
 
@@ -253,15 +260,6 @@ class Importer:
             self._note(line, mosquitto_keys.NOT_NEEDED[key], lost=False)
         elif (key, value) not in mosquitto_keys.DEFAULTS:
             self._note(line, mosquitto_keys.NOT_OFFERED.get(key, mosquitto_keys.UNKNOWN))
-
-    def _bridge(self, bridge: Section) -> None:
-        assert bridge.head is not None
-        self._note(
-            bridge.head,
-            "bridges are not converted: see docs/bridges.md, and leaf links between two Eyot or NATS servers",
-        )
-        for line in bridge.lines:
-            self._note(line, f"belongs to the bridge {bridge.head.value}")
 
 
 class _Setting(NamedTuple):
