@@ -116,9 +116,9 @@ def test_once_runs_each_job_until_it_has_caught_up() -> None:
     assert schedule.once()
 
 
-def get(port: int, path: str) -> tuple[int, str]:
+def get(port: int, path: str, host: str = "127.0.0.1") -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=WAIT_S) as answer:
+        with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=WAIT_S) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -153,6 +153,14 @@ def test_endpoint() -> None:
         server.close()
     assert health(schedule)["status"] == "ok"
     assert metrics(schedule).endswith("\n")
+
+
+def test_an_endpoint_of_ip_version_6() -> None:
+    server = HealthServer(Schedule([]), "::1", 0)
+    try:
+        assert get(server.port, "/healthz", "[::1]")[0] == 200
+    finally:
+        server.close()
 
 
 def test_json_log() -> None:
