@@ -175,7 +175,10 @@ def get(target: Target, bucket: str, key: str, revision: int | None, raw: bool) 
 @click.argument("value", required=False)
 @click.pass_obj
 def put(target: Target, bucket: str, key: str, value: str | None) -> None:
-    """Set KEY to VALUE (or standard input); prints the revision when it is on flash."""
+    """Set KEY to VALUE, or to standard input.
+
+    Prints the revision when it is on flash.
+    """
     _tell_revision(target, target.with_client(lambda client: _write(target, client, bucket, key, _value(value), {})))
 
 
@@ -209,7 +212,10 @@ def create(target: Target, bucket: str, key: str, value: str | None) -> None:
 @click.argument("revision", type=click.IntRange(min=0))
 @click.pass_obj
 def update(target: Target, bucket: str, key: str, value: str, revision: int) -> None:
-    """Set KEY to VALUE if REVISION is its last one; VALUE `-`: standard input."""
+    """Set KEY to VALUE if its last revision is REVISION.
+
+    VALUE `-`: standard input.
+    """
     data, expected = _value(None if value == "-" else value), {_EXPECTED: str(revision)}
     _tell_revision(target, target.with_client(lambda client: _write(target, client, bucket, key, data, expected)))
 
@@ -270,7 +276,10 @@ def history(target: Target, bucket: str, key: str) -> None:
 @click.option("--count", "-n", "most", type=click.IntRange(min=1), help="end after so many")
 @click.pass_obj
 def watch(target: Target, bucket: str, key: str, most: int | None) -> None:
-    """Print the values of KEY (wildcards are allowed; all without it), and every change."""
+    """Print the values of KEY, and every change.
+
+    KEY may have wildcards; without it all keys are shown.
+    """
 
     async def follow(client: Client) -> None:
         read = _entries(target, client, bucket, key, policy=DeliverPolicy.LAST_PER_SUBJECT, follow=True, most=most)

@@ -166,7 +166,10 @@ def remove(target: Target, stream: str, name: str, force: bool) -> None:
 @click.argument("until")
 @click.pass_obj
 def pause(target: Target, stream: str, name: str, until: str) -> None:
-    """Deliver nothing for a time (1h), or UNTIL a moment (2026-12-01T06:00:00Z)."""
+    """Deliver nothing for a time, or UNTIL a moment.
+
+    UNTIL is a time (1h) or a moment (2026-12-01T06:00:00Z).
+    """
     body = {"pause_until": _moment(until)}
     found = target.with_client(lambda client: ask(target, client, f"CONSUMER.PAUSE.{stream}.{name}", body))
     tell(target, found, f"consumer {name} of {stream} is paused until {found.get('pause_until')}")

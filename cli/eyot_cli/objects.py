@@ -179,7 +179,10 @@ def put(target: Target, bucket: str, file: Path, name: str | None, description: 
 @force
 @click.pass_obj
 def get(target: Target, bucket: str, name: str, output: Path | None, force: bool) -> None:
-    """Read the object NAME into a file, which appears when it is complete and its digest is right."""
+    """Read the object NAME into a file.
+
+    The file appears when it is complete and its digest is right.
+    """
     if str(output) == "-":
         _read(target, bucket, name, sys.stdout.buffer)
         sys.stdout.buffer.flush()

@@ -49,7 +49,7 @@ def add(target: Target, /, name: str, **given: Any) -> None:
 @force
 @click.pass_obj
 def edit(target: Target, /, name: str, force: bool, **given: Any) -> None:
-    """Change the configuration of the stream NAME: only what is given changes."""
+    """Change what is given of the stream NAME."""
 
     async def change(client: Client) -> dict[str, Any] | None:
         before = (await ask(target, client, f"STREAM.INFO.{name}", {}))["config"]
@@ -108,7 +108,10 @@ def purge(target: Target, name: str, subject: str | None, keep: int | None, seq:
 @click.option("--last-for", metavar="SUBJECT", help="the last message of this subject")
 @click.pass_obj
 def get(target: Target, name: str, seq: int | None, last_for: str | None) -> None:
-    """Print one message of the stream NAME, by its sequence or as the last of a subject."""
+    """Print one message of the stream NAME.
+
+    It is named by its sequence, or as the last of a subject.
+    """
     if (seq is None) == (last_for is None):
         raise click.UsageError("one of SEQ and --last-for is needed")
     which: dict[str, Any] = {"seq": seq} if last_for is None else {"last_by_subj": last_for}
@@ -150,7 +153,7 @@ def remove_message(target: Target, name: str, seq: int, erase: bool, force: bool
 @click.argument("subject", default=">")
 @click.pass_obj
 def subjects(target: Target, name: str, subject: str) -> None:
-    """List the subjects that the stream NAME holds, with the number of their messages."""
+    """List the subjects of NAME, and how many messages each has."""
 
     async def every(client: Client) -> dict[str, int]:
         found: dict[str, int] = {}

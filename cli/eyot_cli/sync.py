@@ -75,9 +75,9 @@ def wait(target: Target, timeout_s: float, streams: tuple[str, ...]) -> None:
 @click.option("--lost", is_flag=True, help="keep it, and clear its counts of lost and unmatched messages")
 @click.pass_obj
 def forget(target: Target, stream: str, server: str, target_stream: str, lost: bool) -> None:
-    """Forget the mirror or source of STREAM at SERVER (a name or domain) that will not return.
+    """Forget a mirror or source that will not return.
 
-    Until then it shows as behind, and work-queue and interest streams keep their messages for it. One that returns
+    It copies STREAM to SERVER, a name or domain. Until then it shows as behind, and work-queue and interest streams keep their messages for it. One that returns
     anyway resumes at its position, with the messages that still exist.
     """
     asked = ForgetRequest(server=server, target=target_stream, lost=lost)
