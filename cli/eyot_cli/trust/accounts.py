@@ -140,7 +140,9 @@ def _limit_options(function: Any) -> Any:
 @time_options
 @in_changing_session
 def edit_account(session: Session, given: str | None, name: str | None, **flags: Any) -> None:
-    """Change an account: limits, signing keys, default permissions of its users.
+    """Change an account.
+
+    Its limits, signing keys, and the default permissions of its users.
 
     With -K alone the account is signed again, with that key.
     """
@@ -234,7 +236,10 @@ def _edit_texts(nats: dict[str, Any], flags: dict[str, Any], session: Session) -
 @limit_options
 @in_changing_session
 def edit_signing_key(session: Session, given: str | None, sk: str | None, account: str | None, **flags: Any) -> None:
-    """Give an account's signing key a scope: the template of permissions and limits for all users that it signs."""
+    """Give an account's signing key a scope.
+
+    A scope is the template of permissions and limits for all users that the key signs.
+    """
     called = session.account_name(account)
     members, report = session.store.account(called), session.report
     text = given or sk
@@ -284,7 +289,10 @@ def _key_of(key: Any) -> Any:
 @click.option("--disable", is_flag=True, help="remove the auth callout")
 @in_changing_session
 def edit_authcallout(session: Session, account: str | None, **flags: Any) -> None:
-    """Let a service of the account decide who logs in, and as what."""
+    """Let a service of the account decide who logs in.
+
+    It also decides as what they log in.
+    """
     called = session.account_name(account)
     members, report = session.store.account(called), session.report
     callout: dict[str, Any] = body(members).setdefault("authorization", {})
@@ -329,7 +337,10 @@ def edit_authcallout(session: Session, account: str | None, **flags: Any) -> Non
 )
 @in_changing_session
 def delete_account(session: Session, given: str | None, name: str | None, **flags: Any) -> None:
-    """Delete an account and its users from the store; servers that know it keep it until `push --prune`."""
+    """Delete an account and its users from the store.
+
+    Servers that know it keep it until `push --prune`.
+    """
     called = session.account_name(name_of(given, name, "account"))
     account, report = session.store.account(called), session.report
     if session.store.operator().get("nats", {}).get("system_account") == account["sub"]:

@@ -135,7 +135,10 @@ def _time_issues(members: ClaimMembers) -> Iterator[str]:
 @click.option("--skip", is_flag=True, help="leave out what does not expire by then")
 @in_session
 def expirations(session: Session, within: str, skip: bool) -> None:
-    """Show when operator, accounts, users, activations and credentials expire, the next one first."""
+    """Show what expires when, the next one first.
+
+    Operator, accounts, users, activations and credentials can expire.
+    """
     now_s = time.time()
     limit = parse_time(within, now_s)
     rows = []

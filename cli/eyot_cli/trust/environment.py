@@ -19,7 +19,7 @@ from eyot_cli.trust.session import Session
 @click.option("-a", "--account", metavar="NAME", help="use this account")
 @in_session
 def env(session: Session, store: Path | None, operator: str | None, account: str | None) -> None:
-    """Show the folders, operator and account in use, or change them."""
+    """Show or change folders, operator and account in use."""
     environment = session.environment
     if store is not None:
         environment.stores = store.expanduser().absolute()

@@ -73,7 +73,10 @@ def generate_creds(session: Session, name: str | None, output: str, account: str
 @click.option("-F", "--force", is_flag=True, help="replace the file")
 @in_session
 def generate_config(session: Session, output: str, sys_account: str | None, force: bool, **kinds: bool) -> None:
-    """Write the part of a server's configuration (eyotd or nats-server) that makes it trust the operator."""
+    """Write configuration that trusts the operator.
+
+    It is a part of the configuration of eyotd or nats-server.
+    """
     wanted = [kind for kind, chosen in kinds.items() if chosen]
     if len(wanted) != 1:
         raise Failure("choose one of --mem-resolver, --nats-resolver and --nats-resolver-cache")

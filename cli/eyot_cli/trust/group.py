@@ -38,7 +38,7 @@ def delete_group() -> None:
 
 @click.group("generate", cls=TrustGroup)
 def generate_group() -> None:
-    """Write credentials, a server's configuration, activations or keys."""
+    """Write credentials, configuration, activations, keys."""
 
 
 for _group, _commands in (

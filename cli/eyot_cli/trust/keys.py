@@ -127,7 +127,10 @@ def _selected(session: Session, flags: dict[str, Any]) -> list[KnownKey]:
 @click.option("-S", "--show-seeds", is_flag=True, help="show the seeds")
 @in_session
 def list_keys(session: Session, show_seeds: bool, **flags: Any) -> None:
-    """List the keys of operator, accounts and users, and whether the keystore holds them."""
+    """List the keys, and whether the keystore holds them.
+
+    They are those of operator, accounts and users.
+    """
     found = []
     for each in _selected(session, flags):
         row = {"entity": each.entity, "role": ROLES[each.role], "key": each.key, "signing_key": each.signing}
@@ -167,7 +170,10 @@ def export_group() -> None:
 @click.option("--include-jwts", is_flag=True, help="also the JWTs of operator, accounts and users")
 @in_session
 def export_keys(session: Session, folder: Path, force: bool, remove: bool, include_jwts: bool, **flags: Any) -> None:
-    """Write seeds to a folder, one file each with mode 0600: for a backup, or to keep the operator's key off line."""
+    """Write seeds to a folder.
+
+    One file each with mode 0600: for a backup, or to keep the operator's key off line.
+    """
     pairs = [pair for each in _selected(session, flags) if (pair := session.keystore.find(each.key)) is not None]
     if not pairs:
         raise Failure("the keystore holds none of these keys: `eyot trust list keys` shows which it holds")
@@ -197,7 +203,10 @@ def import_group() -> None:
 @click.option("-R", "--recurse", is_flag=True, help="also folders below")
 @in_changing_session
 def import_keys(session: Session, folder: Path, recurse: bool) -> None:
-    """Store the seeds of a folder's files (.nk, .creds) in the keystore."""
+    """Store the seeds of a folder's files in the keystore.
+
+    Files are .nk and .creds.
+    """
     found = 0
     for path in sorted(folder.expanduser().glob("**/*" if recurse else "*")):
         if path.suffix not in (SUFFIX, ".creds") or not path.is_file():
@@ -249,7 +258,10 @@ def import_account(session: Session, file: str, overwrite: bool, force: bool, sk
 @click.option("--overwrite", is_flag=True, help="replace a user of the same name")
 @in_changing_session
 def import_user(session: Session, file: str, overwrite: bool) -> None:
-    """Take a user's JWT, or credentials with the seed, into the store."""
+    """Take a user's JWT or credentials into the store.
+
+    Credentials hold the seed, too.
+    """
     text = read_text(Path(file).expanduser())
     token = find_token(text)
     members = _decoded(token, file, "user")

@@ -133,7 +133,10 @@ def _login(session: Session, account: str | None, user: str | None, subjects: tu
 @account_option
 @in_session
 def push(session: Session, account: str | None, every: bool, force: bool, **flags: Any) -> None:
-    """Send accounts to the servers, which apply them at once: revoked users are cut, changed permissions hold."""
+    """Send accounts to the servers.
+
+    The servers apply them at once: revoked users are cut, changed permissions hold.
+    """
     if sum(map(bool, (flags["diff"], flags["prune"], flags["removed"]))) > 1:
         raise Failure("--diff, --prune and --account-removal exclude each other: choose one")
     if every and account:

@@ -55,7 +55,10 @@ def _user_options(function: Any) -> Any:
 @account_option
 @in_changing_session
 def add_user(session: Session, account: str | None, name: str | None, key: str | None, at: str | None) -> None:
-    """Revoke a user: tokens issued up to now are invalid, later ones are valid."""
+    """Revoke a user.
+
+    Tokens issued up to now are invalid, later ones are valid.
+    """
     called = session.account_name(account)
     members = session.store.account(called)
     public, when = _user_key(session, called, name, key), _at(at)

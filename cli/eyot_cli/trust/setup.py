@@ -22,7 +22,10 @@ from eyot_wire.quoting import printable
 @click.option("-d", "--dir", "folder", type=FOLDER, metavar="DIR", help="folder of the stores")
 @in_session
 def init(session: Session, name: str, folder: Path | None) -> None:
-    """Make an operator with a system account, an account and a user, all at once."""
+    """Make an operator, its accounts and a user at once.
+
+    There is a system account, an account and a user afterwards.
+    """
     if folder is not None:
         session.environment.stores = folder.expanduser().absolute()
     make_operator(session, name, generate_signing_key=True, system=True)
@@ -45,7 +48,10 @@ def rename() -> None:
 @click.argument("new")
 @in_changing_session
 def rename_account(session: Session, old: str, new: str) -> None:
-    """Give an account another name; its key, users and connections stay."""
+    """Give an account another name.
+
+    Its key, users and connections stay.
+    """
     called = check_name(new, "an account")
     members, store = session.store.account(old), session.store
     folder, creds = store.account_path(called).parent, session.keystore.creds_path(store.name, called, "x").parent
@@ -80,7 +86,9 @@ def keystore() -> None:
 @keystore.command("encrypt")
 @in_changing_session
 def encrypt_keystore(session: Session) -> None:
-    """Encrypt the seeds by a passphrase, also those made later; nsc cannot read them until they are decrypted.
+    """Encrypt the seeds by a passphrase.
+
+    Seeds made later are encrypted, too. nsc cannot read them until they are decrypted.
 
     The passphrase comes from the file that EYOT_TRUST_PASSPHRASE_FILE names, or from the terminal.
     """

@@ -131,7 +131,10 @@ def add_export(session: Session, account: str | None, name: str | None, subject:
 @account_option
 @in_changing_session
 def edit_export(session: Session, account: str | None, name: str | None, subject: str | None, **flags: Any) -> None:
-    """Change an export; imports and their activations stay valid while its kind and subject stay."""
+    """Change an export.
+
+    Imports and their activations stay valid while its kind and subject stay.
+    """
     called = session.account_name(account)
     members = session.store.account(called)
     export = find_export(members, subject)
@@ -254,7 +257,10 @@ def delete_import(session: Session, account: str | None, subject: str | None, sr
 def add_mapping(
     session: Session, account: str | None, source: str, target: str, weight: int, cluster: str | None
 ) -> None:
-    """Rename subjects of an account, to one subject or with weights to several."""
+    """Rename subjects of an account.
+
+    To one subject, or with weights to several.
+    """
     called = session.account_name(account)
     members = session.store.account(called)
     mappings: dict[str, Any] = body(members).get("mappings") or {}
@@ -300,7 +306,10 @@ def delete_mapping(session: Session, account: str | None, source: str, target: s
 @time_options
 @in_session
 def generate_activation(session: Session, account: str | None, subject: str | None, **flags: Any) -> None:
-    """Make the token with which another account may import a private export."""
+    """Make the token that a private export asks for.
+
+    Another account may import the export with it.
+    """
     called = session.account_name(account)
     members, report = session.store.account(called), session.report
     private = [each for each in body(members).get("exports") or () if each.get("token_req")]

@@ -136,7 +136,10 @@ def _one_user(session: Session, account: str, name: str | None) -> str:
 def delete_user(
     session: Session, given: str | None, names: tuple[str, ...], account: str | None, **flags: bool
 ) -> None:
-    """Delete users from the store; servers still accept their credentials unless --revoke and a push."""
+    """Delete users from the store.
+
+    Servers still accept their credentials, unless --revoke and a push.
+    """
     of = session.account_name(account)
     called = split_list((*names, *((given,) if given else ())))
     if not called:
