@@ -26,8 +26,11 @@ async def ask(target: Target, client: Client, what: str, body: Any) -> dict[str,
 
 def answer_of(data: bytes) -> dict[str, Any]:
     """Decode an answer. Raises Failure with the server's words."""
-    answer: dict[str, Any] = msgspec.json.decode(data)
-    if "error" in answer:
-        error = answer["error"]
+    try:
+        answer = msgspec.json.decode(data, type=dict[str, Any])
+        error = msgspec.convert(answer.get("error"), dict[str, Any] | None)
+    except msgspec.MsgspecError as wrong:
+        raise Failure(f"malformed answer, perhaps of a client that answers in place of the server: {wrong}") from wrong
+    if error is not None:
         raise Failure(f"{error.get('description')} ({error.get('err_code')})")
     return answer

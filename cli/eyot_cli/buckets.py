@@ -16,9 +16,11 @@ from eyot_cli.answers import tell
 from eyot_cli.api import ask
 from eyot_cli.confirm import confirm, force
 from eyot_cli.failure import Failure
+from eyot_cli.names import bucket_name, key_name
 from eyot_cli.show import console, count, print_json, print_payload, print_table, size, span
 from eyot_cli.sizes import size_bytes
 from eyot_cli.stored import Stored, get_stored, in_order, payload_member, stored_of
+from eyot_cli.stream_info import every_stream, info_of
 from eyot_cli.target import TIMEOUT_S, Target
 
 #: The operation of a marker; absent: the message is a value.
@@ -42,7 +44,7 @@ def kv() -> None:
 
 
 @kv.command("add")
-@click.argument("bucket")
+@click.argument("bucket", callback=bucket_name)
 @click.option("--history", type=click.IntRange(1, 64), default=1, help="values to keep of each key")
 @click.option("--ttl", callback=age_ns, metavar="TIME", help="remove values after this time")
 @click.option("--max-value-size", callback=size_bytes, metavar="SIZE", help="bytes of one value at most")
@@ -82,7 +84,7 @@ def add(
 
 
 @kv.command("ls")
-@click.argument("bucket", required=False)
+@click.argument("bucket", required=False, callback=bucket_name)
 @click.pass_obj
 def listing(target: Target, bucket: str | None) -> None:
     """List the buckets, or the keys of BUCKET."""
@@ -90,27 +92,15 @@ def listing(target: Target, bucket: str | None) -> None:
         _list_keys(target, bucket)
         return
 
-    async def every(client: Client) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        seen = 0
-        while True:
-            page = await ask(target, client, "STREAM.LIST", {"offset": seen})
-            streams = page.get("streams") or []
-            seen += len(streams)
-            found += [each for each in streams if each["config"]["name"].startswith("KV_")]
-            if not streams or seen >= page.get("total", 0):
-                return found
-
-    found = target.with_client(every)
+    found = target.with_client(lambda client: every_stream(target, client, "KV_"))
     if target.as_json:
         print_json(found)
         return
     columns = ("Bucket", "Description", ">Values", ">Bytes", ">History", "TTL")
     rows = [
-        (each["config"]["name"].removeprefix("KV_"), each["config"].get("description", ""),
-         count(each["state"]["messages"]), size(each["state"]["bytes"]), count(each["config"]["max_msgs_per_subject"]),
-         span(each["config"]["max_age"] / 1e9) if each["config"]["max_age"] else "unlimited")
-        for each in found
+        (each.config.name.removeprefix("KV_"), each.config.description, count(each.state.messages), size(each.state.bytes),
+         count(each.config.max_msgs_per_subject), span(each.config.max_age / 1e9) if each.config.max_age else "unlimited")
+        for each in map(info_of, found)
     ]  # fmt: skip
     print_table("Buckets", columns, rows, "none in this account")
 
@@ -129,7 +119,7 @@ def _list_keys(target: Target, bucket: str) -> None:
 
 
 @kv.command("info")
-@click.argument("bucket")
+@click.argument("bucket", callback=bucket_name)
 @click.pass_obj
 def details(target: Target, bucket: str) -> None:
     """Show configuration and state of BUCKET."""
@@ -137,18 +127,19 @@ def details(target: Target, bucket: str) -> None:
     if target.as_json:
         print_json(found)
         return
-    config, state = found["config"], found["state"]
-    console.print((bucket, "bold"), f" created {found['created']}")
+    info = info_of(found)
+    config, state = info.config, info.state
+    console.print((bucket, "bold"), f" created {info.created}")
     pairs = [
-        ("Stream", config["name"]), ("Storage", config["storage"]), ("History", count(config["max_msgs_per_subject"])),
-        ("TTL", span(config["max_age"] / 1e9) if config["max_age"] else "unlimited"),
-        ("Values", count(state["messages"])), ("Bytes", size(state["bytes"])), ("Last revision", count(state["last_seq"])),
+        ("Stream", config.name), ("Storage", config.storage), ("History", count(config.max_msgs_per_subject)),
+        ("TTL", span(config.max_age / 1e9) if config.max_age else "unlimited"),
+        ("Values", count(state.messages)), ("Bytes", size(state.bytes)), ("Last revision", count(state.last_seq)),
     ]  # fmt: skip
     print_table("", ("", ""), pairs, "")
 
 
 @kv.command("get")
-@click.argument("bucket")
+@click.argument("bucket", callback=bucket_name)
 @click.argument("key")
 @click.option("--revision", type=click.IntRange(min=1), metavar="N", help="this revision instead of the last")
 @click.option("--raw", is_flag=True, help="the value alone, byte by byte")
@@ -170,8 +161,8 @@ def get(target: Target, bucket: str, key: str, revision: int | None, raw: bool) 
 
 
 @kv.command("put")
-@click.argument("bucket")
-@click.argument("key")
+@click.argument("bucket", callback=bucket_name)
+@click.argument("key", callback=key_name)
 @click.argument("value", required=False)
 @click.pass_obj
 def put(target: Target, bucket: str, key: str, value: str | None) -> None:
@@ -183,8 +174,8 @@ def put(target: Target, bucket: str, key: str, value: str | None) -> None:
 
 
 @kv.command("create")
-@click.argument("bucket")
-@click.argument("key")
+@click.argument("bucket", callback=bucket_name)
+@click.argument("key", callback=key_name)
 @click.argument("value", required=False)
 @click.pass_obj
 def create(target: Target, bucket: str, key: str, value: str | None) -> None:
@@ -206,8 +197,8 @@ def create(target: Target, bucket: str, key: str, value: str | None) -> None:
 
 
 @kv.command("update")
-@click.argument("bucket")
-@click.argument("key")
+@click.argument("bucket", callback=bucket_name)
+@click.argument("key", callback=key_name)
 @click.argument("value")
 @click.argument("revision", type=click.IntRange(min=0))
 @click.pass_obj
@@ -221,7 +212,7 @@ def update(target: Target, bucket: str, key: str, value: str, revision: int) -> 
 
 
 @kv.command("del")
-@click.argument("bucket")
+@click.argument("bucket", callback=bucket_name)
 @click.argument("key", required=False)
 @force
 @click.pass_obj
@@ -238,7 +229,7 @@ def delete(target: Target, bucket: str, key: str | None, force: bool) -> None:
 
 
 @kv.command("purge")
-@click.argument("bucket")
+@click.argument("bucket", callback=bucket_name)
 @click.argument("key")
 @force
 @click.pass_obj
@@ -251,7 +242,7 @@ def purge(target: Target, bucket: str, key: str, force: bool) -> None:
 
 
 @kv.command("history")
-@click.argument("bucket")
+@click.argument("bucket", callback=bucket_name)
 @click.argument("key")
 @click.pass_obj
 def history(target: Target, bucket: str, key: str) -> None:
@@ -271,7 +262,7 @@ def history(target: Target, bucket: str, key: str) -> None:
 
 
 @kv.command("watch")
-@click.argument("bucket")
+@click.argument("bucket", callback=bucket_name)
 @click.argument("key", default=">")
 @click.option("--count", "-n", "most", type=click.IntRange(min=1), help="end after so many")
 @click.pass_obj

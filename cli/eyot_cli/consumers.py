@@ -220,6 +220,8 @@ def take(target: Target, stream: str, name: str, most: int, ack: bool, wait_s: f
             except NatsTimeoutError:
                 raise Failure(f"no answer of {stream} > {name}") from None
             status = (message.headers or {}).get(_STATUS)
+            if status == "503":
+                raise Failure(f"{stream} has no consumer {name}: eyot consumer ls {stream} lists them")
             if status in ("404", "408"):
                 raise Failure(f"no message within {span(wait_s)}")
             if status is not None:

@@ -13,7 +13,13 @@ from typing import Any, BinaryIO, cast
 import click
 from nats.aio.client import Client
 from nats.js.api import ObjectInfo, ObjectMeta
-from nats.js.errors import BucketNotFoundError, NotFoundError, ObjectDeletedError, ObjectNotFoundError
+from nats.js.errors import (
+    BucketNotFoundError,
+    DigestMismatchError,
+    NotFoundError,
+    ObjectDeletedError,
+    ObjectNotFoundError,
+)
 from nats.js.object_store import ObjectStore
 
 from eyot_cli.ages import age_ns
@@ -21,8 +27,10 @@ from eyot_cli.answers import tell
 from eyot_cli.api import ask
 from eyot_cli.confirm import confirm, force
 from eyot_cli.failure import Failure
+from eyot_cli.names import bucket_name
 from eyot_cli.show import console, count, print_json, print_table, size
 from eyot_cli.sizes import size_bytes
+from eyot_cli.stream_info import every_stream, info_of
 from eyot_cli.target import Target
 
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -34,7 +42,7 @@ def objects() -> None:
 
 
 @objects.command("add")
-@click.argument("bucket")
+@click.argument("bucket", callback=bucket_name)
 @click.option("--ttl", callback=age_ns, metavar="TIME", help="remove objects after this time")
 @click.option("--max-bucket-size", callback=size_bytes, metavar="SIZE", help="bytes of the bucket at most")
 @click.option("--storage", type=click.Choice(["file", "memory"]), default="file", help="file is on flash")
@@ -61,7 +69,7 @@ def add(
 
 
 @objects.command("ls")
-@click.argument("bucket", required=False)
+@click.argument("bucket", required=False, callback=bucket_name)
 @click.pass_obj
 def listing(target: Target, bucket: str | None) -> None:
     """List the buckets, or the objects of BUCKET."""
@@ -69,25 +77,14 @@ def listing(target: Target, bucket: str | None) -> None:
         _list_objects(target, bucket)
         return
 
-    async def every(client: Client) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        seen = 0
-        while True:
-            page = await ask(target, client, "STREAM.LIST", {"offset": seen})
-            streams = page.get("streams") or []
-            seen += len(streams)
-            found += [each for each in streams if each["config"]["name"].startswith("OBJ_")]
-            if not streams or seen >= page.get("total", 0):
-                return found
-
-    found = target.with_client(every)
+    found = target.with_client(lambda client: every_stream(target, client, "OBJ_"))
     if target.as_json:
         print_json(found)
         return
     rows = [
-        (each["config"]["name"].removeprefix("OBJ_"), each["config"].get("description", ""),
-         size(each["state"]["bytes"]), "yes" if each["config"].get("sealed") else "no")
-        for each in found
+        (each.config.name.removeprefix("OBJ_"), each.config.description, size(each.state.bytes),
+         "yes" if each.config.sealed else "no")
+        for each in map(info_of, found)
     ]  # fmt: skip
     print_table("Object Buckets", ("Bucket", "Description", ">Bytes", "Sealed"), rows, "none in this account")
 
@@ -109,7 +106,7 @@ def _list_objects(target: Target, bucket: str) -> None:
 
 
 @objects.command("info")
-@click.argument("bucket")
+@click.argument("bucket", callback=bucket_name)
 @click.argument("name", required=False)
 @click.pass_obj
 def details(target: Target, bucket: str, name: str | None) -> None:
@@ -119,10 +116,11 @@ def details(target: Target, bucket: str, name: str | None) -> None:
         if target.as_json:
             print_json(found)
             return
-        config, state = found["config"], found["state"]
-        console.print((bucket, "bold"), f" created {found['created']}")
-        pairs = [("Stream", config["name"]), ("Storage", config["storage"]), ("Bytes", size(state["bytes"])),
-                 ("Sealed", "yes" if config.get("sealed") else "no")]  # fmt: skip
+        bucket_info = info_of(found)
+        config = bucket_info.config
+        console.print((bucket, "bold"), f" created {bucket_info.created}")
+        pairs = [("Stream", config.name), ("Storage", config.storage), ("Bytes", size(bucket_info.state.bytes)),
+                 ("Sealed", "yes" if config.sealed else "no")]  # fmt: skip
         print_table("", ("", ""), pairs, "")
         return
 
@@ -141,7 +139,7 @@ def details(target: Target, bucket: str, name: str | None) -> None:
 
 
 @objects.command("put")
-@click.argument("bucket")
+@click.argument("bucket", callback=bucket_name)
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path, allow_dash=True))
 @click.option("--name", metavar="NAME", help="name of the object; the file's without it")
 @click.option("--description", metavar="TEXT", help="what it is")
@@ -171,7 +169,7 @@ def put(target: Target, bucket: str, file: Path, name: str | None, description: 
 
 
 @objects.command("get")
-@click.argument("bucket")
+@click.argument("bucket", callback=bucket_name)
 @click.argument("name")
 @click.option(
     "--output", "-O", type=FILE, metavar="FILE", help="where it goes (`-`: standard output); its name without it"
@@ -213,7 +211,7 @@ def _read(target: Target, bucket: str, name: str, into: Any) -> None:
 
 
 @objects.command("del")
-@click.argument("bucket")
+@click.argument("bucket", callback=bucket_name)
 @click.argument("name", required=False)
 @force
 @click.pass_obj
@@ -236,7 +234,7 @@ def delete(target: Target, bucket: str, name: str | None, force: bool) -> None:
 
 
 @objects.command("seal")
-@click.argument("bucket")
+@click.argument("bucket", callback=bucket_name)
 @force
 @click.pass_obj
 def seal(target: Target, bucket: str, force: bool) -> None:
@@ -259,6 +257,10 @@ async def _bucket(target: Target, client: Client, bucket: str) -> AsyncIterator[
         raise Failure(f"there is no bucket {bucket}: eyot object add {bucket} makes it") from None
     except (ObjectNotFoundError, ObjectDeletedError):
         raise Failure(f"{bucket} has no such object: eyot object ls {bucket} lists them") from None
+    except DigestMismatchError:
+        raise Failure(
+            "the object's chunks do not have the digest that was stored with it: put it into the bucket again"
+        ) from None
 
 
 def _at_home(target: Target) -> None:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
-import msgspec
-from nats.aio.client import Client
 
 from eyot_cli.api import ask
-from eyot_cli.failure import Failure
 from eyot_cli.show import console, count, print_json, print_table, size, span
 from eyot_cli.stream_changes import STREAM_CHANGES
+from eyot_cli.stream_info import every_stream, info_of
 from eyot_cli.target import Target
 from eyot_wire.jetstream.stream import StreamInfo, StreamSourceInfo
-from eyot_wire.jetstream.struct import InvalidJson, decode
 
 
 @click.group()
@@ -26,21 +21,11 @@ def stream() -> None:
 @click.pass_obj
 def listing(target: Target) -> None:
     """List all streams."""
-
-    async def every(client: Client) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        while True:
-            page = await ask(target, client, "STREAM.LIST", {"offset": len(found)})
-            streams = page.get("streams") or []
-            found += streams
-            if not streams or len(found) >= page.get("total", 0):
-                return found
-
-    found = target.with_client(every)
+    found = target.with_client(lambda client: every_stream(target, client))
     if target.as_json:
         print_json(found)
         return
-    infos = [_info(each) for each in found]
+    infos = [info_of(each) for each in found]
     columns = ("Stream", "Subjects", "Storage", ">Consumers", ">Messages", ">Bytes", ">First", ">Last")
     rows = [
         (each.config.name, ", ".join(each.config.subjects), each.config.storage, count(each.state.consumer_count),
@@ -60,7 +45,7 @@ def details(target: Target, name: str) -> None:
     if target.as_json:
         print_json(found)
         return
-    info = _info(found)
+    info = info_of(found)
     state, config = info.state, info.config
     console.print(
         (config.name, "bold"), f" created {info.created}" + (f", domain {info.domain}" if info.domain else "")
@@ -98,13 +83,6 @@ def _print_sourcing(copies: list[tuple[str, str, StreamSourceInfo]]) -> None:
 
 def _limit(value: int) -> str:
     return "unlimited" if value < 0 else count(value)
-
-
-def _info(found: dict[str, Any]) -> StreamInfo:
-    try:
-        return decode(msgspec.json.encode(found), StreamInfo, strict=False)
-    except InvalidJson as error:
-        raise Failure(f"malformed answer of the server: {error}") from error
 
 
 for command in STREAM_CHANGES:

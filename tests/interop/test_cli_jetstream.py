@@ -156,6 +156,10 @@ def test_a_consumer_from_its_beginning_to_its_end(eyot: Tool) -> None:
     eyot("consumer", "resume", "JOBS", "worker")
     eyot("consumer", "next", "JOBS", "worker", "-n", "2")
     eyot("consumer", "rm", "JOBS", "worker", "-f")
+    assert (
+        eyot.fails("consumer", "next", "JOBS", "worker")
+        == "JOBS has no consumer worker: eyot consumer ls JOBS lists them"
+    )
     assert eyot.fails("consumer", "info", "JOBS", "worker") == "consumer not found (10014)"
     eyot("stream", "rm", "JOBS", "-f")
 
@@ -232,3 +236,14 @@ def test_objects_from_their_beginning_to_their_end(eyot: Tool, tmp_path: Path) -
     assert eyot.json("object", "info", "images")["config"]["sealed"]
     eyot("object", "del", "images", "-f")
     assert "there is no bucket images" in eyot.fails("object", "ls", "images")
+
+
+def test_an_object_that_has_another_digest(eyot: Tool, tmp_path: Path) -> None:
+    eyot("object", "add", "forged")
+    eyot("object", "put", "forged", "-", "--name", "image", data=b"right")
+    nuid = eyot.json("object", "info", "forged", "image")["nuid"]
+    eyot("pub", f"$O.forged.C.{nuid}", "wrong", "--ack")
+    eyot("stream", "rmm", "OBJ_forged", "1", "-f")
+    assert "do not have the digest" in eyot.fails("object", "get", "forged", "image", "-O", "image")
+    assert list(tmp_path.iterdir()) == []
+    eyot("object", "del", "forged", "-f")

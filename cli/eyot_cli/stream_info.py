@@ -1,0 +1,35 @@
+"""What the JetStream API says of streams, checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from nats.aio.client import Client
+
+from eyot_cli.api import ask
+from eyot_cli.failure import Failure
+from eyot_cli.target import Target
+from eyot_wire.jetstream.stream import StreamInfo
+from eyot_wire.jetstream.struct import InvalidJson, decode
+
+
+def info_of(found: dict[str, Any]) -> StreamInfo:
+    """Decode the answer of STREAM.INFO, or one entry of STREAM.LIST. Raises Failure if it is malformed."""
+    try:
+        return decode(msgspec.json.encode(found), StreamInfo, strict=False)
+    except InvalidJson as error:
+        raise Failure(f"malformed answer of the server: {error}") from error
+
+
+async def every_stream(target: Target, client: Client, prefix: str = "") -> list[dict[str, Any]]:
+    """Return all pages of STREAM.LIST, of streams whose name begins with `prefix`. Raises Failure."""
+    found: list[dict[str, Any]] = []
+    seen = 0
+    while True:
+        page = await ask(target, client, "STREAM.LIST", {"offset": seen})
+        streams = page.get("streams") or []
+        seen += len(streams)
+        found += [each for each in streams if info_of(each).config.name.startswith(prefix)]
+        if not streams or seen >= page.get("total", 0):
+            return found
