@@ -213,7 +213,7 @@ def update(target: Target, bucket: str, key: str, value: str, revision: int) -> 
 
 @kv.command("del")
 @click.argument("bucket", callback=bucket_name)
-@click.argument("key", required=False)
+@click.argument("key", required=False, callback=key_name)
 @force
 @click.pass_obj
 def delete(target: Target, bucket: str, key: str | None, force: bool) -> None:
@@ -230,7 +230,7 @@ def delete(target: Target, bucket: str, key: str | None, force: bool) -> None:
 
 @kv.command("purge")
 @click.argument("bucket", callback=bucket_name)
-@click.argument("key")
+@click.argument("key", callback=key_name)
 @force
 @click.pass_obj
 def purge(target: Target, bucket: str, key: str, force: bool) -> None:

@@ -17,8 +17,8 @@ def bucket_name(_context: click.Context, _argument: click.Parameter, text: str |
     return text
 
 
-def key_name(_context: click.Context, _argument: click.Parameter, text: str) -> str:
-    """Check a key that is to be written (ADR-8). Raises BadParameter."""
-    if _KEY.fullmatch(text) is None:
+def key_name(_context: click.Context, _argument: click.Parameter, text: str | None) -> str | None:
+    """Check a key that is to be written (ADR-8); None stays None. Raises BadParameter."""
+    if text is not None and _KEY.fullmatch(text) is None:
         raise click.BadParameter(f"{text!r} is no key: letters, digits, -, /, _ and = may be in it, and dots between")
     return text

@@ -176,6 +176,8 @@ def test_a_bucket_from_its_beginning_to_its_end(eyot: Tool) -> None:
     assert "wrong last sequence: 2" in eyot.fails("kv", "update", "settings", "pump.1", "y", "1")
     assert eyot("kv", "update", "settings", "pump.1", "y", "2") == "revision 4\n"
     assert eyot("kv", "ls", "settings") == "pump.1\npump.2\n"
+    for command in (("put", "pump.*", "x"), ("del", "pump.>"), ("purge", "pump.*", "-f")):
+        assert eyot.run("kv", command[0], "settings", *command[1:]).returncode == 2, "no wildcards"
     assert eyot.json("kv", "ls", "settings") == ["pump.1", "pump.2"]
     assert eyot("kv", "del", "settings", "pump.2") == "pump.2 is deleted (revision 5)\n"
     assert eyot.fails("kv", "get", "settings", "pump.2") == "pump.2 is deleted (revision 5)"

@@ -64,7 +64,7 @@ leafnodes {{ remotes: [ {{ url: "nats://127.0.0.1:2", account: A }} ] }}
 eyot {{ sync {{ streams {{ S {{ priority: 3 }} }} }}, status {{ subject: s.s, account: A }} }}
 """
 #: What passes by itself.
-MOVING = ("now", "uptime", "uptime_s", "mem", "cpu", "links", "free_bytes")
+MOVING = ("now", "uptime", "uptime_s", "mem", "cpu", "links", "free_bytes", "flash")
 
 
 class Fault(Exception):
