@@ -198,8 +198,8 @@ def get(target: Target, bucket: str, name: str, output: Path | None, force: bool
         raise Failure(f"{path}: {error.strerror}") from error
     finally:
         part.unlink(missing_ok=True)
-    if not target.as_json:
-        console.print(f"{path}: {size(path.stat().st_size)}")
+    length = path.stat().st_size
+    tell(target, {"file": str(path), "size": length}, f"{path}: {size(length)}")
 
 
 def _read(target: Target, bucket: str, name: str, into: Any) -> None:

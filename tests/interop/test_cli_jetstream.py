@@ -220,6 +220,8 @@ def test_objects_from_their_beginning_to_their_end(eyot: Tool, tmp_path: Path) -
     assert [each["name"] for each in eyot.json("object", "ls", "images")] == ["../evil", "image.bin"]
     assert eyot("object", "get", "images", "image.bin", "-O", "copy.bin") == "copy.bin: 683.6 KiB\n"
     assert (tmp_path / "copy.bin").read_bytes() == data
+    assert eyot.json("object", "get", "images", "image.bin", "-O", "copy.bin", "-f") == {
+        "file": "copy.bin", "size": len(data)}  # fmt: skip
     assert eyot.run("object", "get", "images", "image.bin", "-O", "-").stdout == data
     assert "nobody can be asked" in eyot.fails("object", "get", "images", "image.bin", "-O", "copy.bin")
     assert eyot("object", "get", "images", "../evil") == "evil: 1 B\n"
