@@ -128,6 +128,7 @@ def run(loaded: Loaded, arguments: Arguments) -> int:
     import trio
 
     from eyot_daemon.auth.account_tokens import TokenStoreError
+    from eyot_daemon.process.heap import keep_buffers
     from eyot_daemon.process.start_error import StartError
     from eyot_daemon.server import Server
 
@@ -139,6 +140,7 @@ def run(loaded: Loaded, arguments: Arguments) -> int:
         return 1
     _allow_open_files()
     sys.setswitchinterval(SWITCH_S)
+    keep_buffers()
     log.debug("Scanner and fan-out: %s", "compiled" if COMPILED else "plain Python")
     try:
         server = Server(loaded, logs, reload=lambda: load(arguments), env=os.environ)
