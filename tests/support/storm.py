@@ -63,6 +63,10 @@ FAULTS = {
     "hub killed": 12,
     "both killed": 4,
 }
+#: What is told of a downstream of an end that never was synced.
+TOLD = (
+    "stream", "kind", "target", "filters", "peer", "confirmed_seq", "last_seq", "backlog", "never_arrived", "linked", "uncertain", "error",
+)  # fmt: skip
 #: Sequence, subject and mark of a message.
 Held = tuple[int, str, str]
 
@@ -293,10 +297,11 @@ class Storm:
         self._publishing.set()
 
     def _unsynced(self, said: list[Any]) -> str:
+        """Tell what each end that does not say synced says instead; what is confirmed may still be uncertain."""
         lines = [
-            f"{each['stream']} > {each['target'] or each['peer']}: {each['confirmed_seq']} of {each['last_seq']}, {each['error']}"
-            for one in said for each in one["out"] if each["confirmed_seq"] < each["last_seq"]
+            ", ".join(f"{name} {each[name]!r}" for name in TOLD) for one in said if not one["synced"] for each in one["out"]
         ]  # fmt: skip
+        lines += [f"nobody copies from {one['server_name']}" for one in said if not one["out"]]
         return f"never was synced: {'; '.join(lines)}"
 
     async def _ends(self) -> dict[str, int]:
