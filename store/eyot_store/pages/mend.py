@@ -13,7 +13,6 @@ All of that takes effect with one meta page, written last. Streams with damaged 
 
 from __future__ import annotations
 
-import mmap
 import os
 import sys
 from collections.abc import Callable
@@ -27,12 +26,12 @@ import msgspec
 from eyot_store.errors import StoreError
 from eyot_store.native import child_at, data_at, key_at, nodes_of, search
 from eyot_store.page_check import HEADER_SIZE, WORD
+from eyot_store.pages.lost_commits import counted_anywhere, raise_to, stored_anywhere
 from eyot_store.pages.pages import EMPTY, Db, Meta, PageError, Pages, Tree, pack_db, pack_meta
-from eyot_store.pages.survey import INDEX, SHARED, STREAMS, Survey, survey
+from eyot_store.pages.survey import INDEX, SHARED, STREAMS, Survey, stream_number, survey
 from eyot_store.records.record import Counters, unpack_u64, unseal
 
 SALVAGED = b"salvaged:"
-_COUNTERS = b":counters"
 _decode_counters = msgspec.msgpack.Decoder(Counters).decode
 _decode_mark = msgspec.msgpack.Decoder(tuple[bytes, int]).decode
 
@@ -65,12 +64,12 @@ def examine(path: Path, *, change: bool = True) -> Examined:
         went_back = chosen is not found[0] or not follow
         last_seqs: dict[int, int] = {}
         for each in found:
-            for number, counters in counters_in(each).items():
-                last_seqs[number] = max(last_seqs.get(number, 0), counters.last_seq)
+            raise_to(last_seqs, dict.fromkeys(filter(None, map(stream_number, each.trees)), 0))
+            raise_to(last_seqs, {number: counters.last_seq for number, counters in counters_in(each).items()})
         if went_back or len(metas) < 2:
             went_back = True
-            for number, last_seq in last_seqs_anywhere(data).items():
-                last_seqs[number] = max(last_seqs.get(number, 0), last_seq)
+            raise_to(last_seqs, counted_anywhere(data))
+            raise_to(last_seqs, stored_anywhere(pages, last_seqs))
         if change:
             if chosen.meta.txnid != newest or not follow or chosen.free:
                 free = chosen.meta.free
@@ -133,28 +132,6 @@ def counters_of(key: bytes, value: bytes) -> Counters:
     with suppress(StoreError, msgspec.MsgspecError):
         return _decode_counters(unseal(key, value, "counters"))
     return Counters()
-
-
-def last_seqs_anywhere(data: Path) -> dict[int, int]:
-    """Return each stream's highest last sequence in any readable counters of the file, even of a lost commit.
-
-    Reads the whole file.
-    """
-    out: dict[int, int] = {}
-    with data.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as view:
-        at = view.find(_COUNTERS)
-        while at >= 0:
-            start, end = at - 15, at + len(_COUNTERS)
-            key = view[max(start, 0) : end]
-            size = int.from_bytes(view[max(start - 8, 0) : max(start - 6, 0)], sys.byteorder)
-            try:
-                counters = _decode_counters(unseal(key, view[end : end + size], "counters"))
-                number = int(key[7:15], 16)
-                out[number] = max(out.get(number, 0), counters.last_seq)
-            except (StoreError, msgspec.MsgspecError, ValueError):
-                pass
-            at = view.find(_COUNTERS, at + 1)
-    return out
 
 
 def _how_far(found: Survey) -> tuple[int, int, int]:

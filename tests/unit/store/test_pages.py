@@ -282,14 +282,18 @@ def test_one_of_two_meta_pages_is_enough(path: Path, slot: int) -> None:
     store.close()
 
 
-def test_a_commit_that_is_lost_with_its_meta_page_gives_no_sequence_twice(path: Path) -> None:
+@pytest.mark.parametrize("counters", ["in the file", "gone, small records", "gone, records in pages of their own"])
+def test_a_commit_that_is_lost_with_its_meta_page_gives_no_sequence_twice(path: Path, counters: str) -> None:
     store = open_inline(path)
-    fill(store, store.streams()[1], 3)
+    fill(store, store.streams()[1], 3, payload=bytes(9000 if "own" in counters else 10))
     store.crash()
     pages = Pages(path / "data.mdb")
     newest = pages.metas()[0]
     pages.close()
     spoil(path, newest.slot, 0, bytes(PAGE))
+    if "gone" in counters:
+        assert newest.main.depth == 1
+        spoil(path, newest.main.root, 0, bytes(PAGE))
     store = open_inline(path)
     assert "stream A/T: sequences 601 to 603 are lost" in store.damaged
     fill(store, store.streams()[1], 1)
@@ -510,6 +514,12 @@ def test_damages_that_repairs_did_not_mend(
     figures, failures = play(1, seed, case)
     assert failures == []
     assert figures["repairs"] == 1
+
+
+@pytest.mark.slow
+def test_counters_that_are_lost_with_the_last_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAMAGE_DIR", str(tmp_path))
+    assert play(1, 70001, 1840)[1] == []
 
 
 def test_stores_to_be_damaged_are_whole(tmp_path: Path) -> None:
