@@ -124,9 +124,10 @@ class LogReads:
                 run.without([seq for seq in run.seqs()[begun:] if self._view.is_hidden(seq)], begun)
             if match is not None:
                 run.matching(match, self._answers(filters), begun)
-        if len(run) > max_messages:
-            next_seq = run.seq(max_messages)
+        if len(run) >= max_messages:
+            # A filtered read looks further than its last message: the caller continues after that, as with `read`.
             run.cut(max_messages)
+            next_seq = run.seq(max_messages - 1) + 1
         elif match is not None and next_seq <= last and len(run) < min(max_messages, SCAN_MAX // _SPARSE):
             self._track_if_worth_it(first, next_seq)
         return run, next_seq

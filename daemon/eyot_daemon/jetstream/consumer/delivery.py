@@ -2,12 +2,13 @@
 
 A turn of a consumer does a bounded amount of work; the rest follows in a later turn (`resume_at`). One range read
 returns many messages. Sequence numbers are assigned to all of them before the first one leaves, because a subscriber
-within the daemon may answer during the delivery.
+within the daemon may answer during the delivery. Every path of first deliveries calls `account_for` for that, and every
+path of redeliveries `account_again`.
 """
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from eyot_daemon.router.route import LeafMember
@@ -156,17 +157,33 @@ class Delivery:
             self.state.remove(sseq)
         return message
 
-    def searched(self, upto: int, more: bool) -> None:
-        """Note that everything up to `upto` was searched; `more`: messages below it are still to be delivered."""
-        if not more:
-            self.state.skip_to(upto)
-
     def found_nothing(self, upto: int) -> tuple[int, bool]:
         """Return the cost of an empty read up to `upto`, and whether there is nothing more to deliver."""
         searched = upto - self.state.delivered_sseq
-        self.searched(upto, more=False)
+        self.state.skip_to(upto)
         end = self.consumer.stream.log.committed_seq
         return (EMPTY_READ_COST, False) if searched and upto < end else (0, upto >= end)
+
+    # -- accounting ------------------------------------------------------------------------------------------------
+
+    def account_for(self, sseqs: Sequence[int], upto: int, now: float, *, more: bool) -> int:
+        """Account for first deliveries, before the first of them leaves; return its consumer sequence.
+
+        `sseqs`: the sequences, ascending: what a read found, from its beginning. `upto`: how far that read searched;
+        `more`: it found messages that are not delivered yet.
+        """
+        cseq = self.state.deliver(sseqs, now)
+        self.reader.consumed(len(sseqs))
+        if not more:
+            self.state.skip_to(upto)
+        self._acks.sent(sseqs, now)
+        return cseq
+
+    def account_again(self, sseq: int, now: float) -> tuple[int, int]:
+        """Account for the redelivery of a queued message, before it leaves; return its (consumer sequence, deliveries)."""
+        numbers = self.state.redeliver(sseq, now)
+        self._acks.sent((sseq,), now)
+        return numbers
 
     # -- sending ---------------------------------------------------------------------------------------------------
 

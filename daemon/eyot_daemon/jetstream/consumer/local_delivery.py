@@ -139,9 +139,9 @@ class LocalDelivery:
             return 1
         receiver = self._next()
         assert receiver is not None, "one of them accepts messages"
-        state.redeliver(sseq, now)
+        _, deliveries = delivery.account_again(sseq, now)
         receiver.assign(sseq, _size_of(message))
-        receiver.on_message(sseq, state.deliveries(sseq), message.subject, message.header, message.payload)
+        receiver.on_message(sseq, deliveries, message.subject, message.header, message.payload)
         return 1
 
     def _deliver_new(self, budget: int, now: float) -> int:
@@ -160,9 +160,7 @@ class LocalDelivery:
                 break
             receiver.assign(message.seq, _size_of(message))
             given.append((receiver, message))
-        state.deliver([message.seq for _, message in given], now)
-        delivery.reader.consumed(len(given))
-        delivery.searched(upto, more=len(given) < len(messages))
+        delivery.account_for([message.seq for _, message in given], upto, now, more=len(given) < len(messages))
         for receiver, message in given:
             # A receiver may give everything back while it gets a message: the others are delivered again, then.
             if message.seq in receiver.held:

@@ -140,9 +140,8 @@ class PullDelivery(Delivery):
         self._publish_statuses()
         if request is None:
             return 0
-        state.redeliver(sseq, now)
+        self.account_again(sseq, now)
         self._hand_over(request, message, reply)
-        self._acks.sent((sseq,), now)
         return 1
 
     def _deliver_new(self, budget: int, now: float) -> tuple[int, bool]:
@@ -167,12 +166,8 @@ class PullDelivery(Delivery):
         messages, upto = self.read_new(wanted, now)
         if not messages:
             return self.found_nothing(upto)
-        count = len(messages)
-        given = self._give_solo(messages, now)
-        if given is None:
-            given = self._give_in_turn(messages, now)
-        self.searched(upto, more=given < count)
-        return given, False
+        given = self._give_solo(messages, upto, now)
+        return self._give_in_turn(messages, upto, now) if given is None else given, False
 
     def _deliver_run(self, request: PullRequest, count: int, now: float) -> tuple[int, bool] | None:
         """Do as `_deliver_new` when messages only need to be copied to one client or link with the only request; otherwise None."""
@@ -190,13 +185,9 @@ class PullDelivery(Delivery):
         run.cut(max(1, min(request.batch, read)))
         self.cut_to_allowance(run)
         pending = self.reader.pending(self.state.delivered_sseq)
-        seqs = run.seqs()
-        cseq = self.state.deliver(seqs, now)
-        self.reader.consumed(len(run))
+        cseq = self.account_for(run.seqs(), upto, now, more=len(run) < read)
         self.queue.served(request, len(run), now)
-        self.searched(upto, more=len(run) < read)
         self.send_run(target, run, 0, len(run), cseq, pending)
-        self._acks.sent(seqs, now)
         return len(run), False
 
     def _one_client(self, requests: "Sequence[PullRequest]") -> "PlainTarget | None":
@@ -227,16 +218,12 @@ class PullDelivery(Delivery):
         if not shared:
             return None
         run.cut(shared)
-        seqs = run.seqs()
-        cseq = self.state.deliver(seqs, now)
-        self.reader.consumed(shared)
+        cseq = self.account_for(run.seqs(), upto, now, more=shared < read)
         self.queue.hand_out(sizes[:shared], now)
-        self.searched(upto, more=shared < read)
         self.send_run(target, run, 0, shared, cseq, pending)
-        self._acks.sent(seqs, now)
         return shared, False
 
-    def _give_solo(self, messages: "list[StoredMessage]", now: float) -> int | None:
+    def _give_solo(self, messages: "list[StoredMessage]", upto: int, now: float) -> int | None:
         """Deliver all that may go to the only request, and remove the rest from `messages`; None if it has conditions."""
         request = self.queue.solo(now)
         if request is None:
@@ -244,18 +231,16 @@ class PullDelivery(Delivery):
         route = self.account.route(request.reply)
         if self.backlogged(route, now):
             return 0
+        read = len(messages)
         del messages[max(1, request.batch) :]
         del messages[self.within_allowance(messages) :]
         pending = self.reader.pending(self.state.delivered_sseq)
-        seqs = [message.seq for message in messages]
-        cseq = self.state.deliver(seqs, now)
-        self.reader.consumed(len(seqs))
-        self.queue.served(request, len(seqs), now)
+        cseq = self.account_for([message.seq for message in messages], upto, now, more=len(messages) < read)
+        self.queue.served(request, len(messages), now)
         self.send_all(route, messages, cseq, pending)
-        self._acks.sent(seqs, now)
-        return len(seqs)
+        return len(messages)
 
-    def _give_in_turn(self, messages: "list[StoredMessage]", now: float) -> int:
+    def _give_in_turn(self, messages: "list[StoredMessage]", upto: int, now: float) -> int:
         """Deliver message by message in turn."""
         state = self.state
         pending = self.reader.pending(state.delivered_sseq)
@@ -268,10 +253,8 @@ class PullDelivery(Delivery):
                 break
             pending -= 1
             given += 1
-            state.deliver((message.seq,), now)
-            self.reader.consumed(1)
+            self.account_for((message.seq,), upto, now, more=given < len(messages))
             self._hand_over(request, message, reply)
-            self._acks.sent((message.seq,), now)
         return given
 
     def _hand_over(self, request: PullRequest, message: "StoredMessage", reply: bytes) -> None:

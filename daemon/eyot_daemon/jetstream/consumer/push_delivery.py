@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from eyot_daemon.jetstream.consumer.delivery import EMPTY_READ_COST, NEVER, TURN_MESSAGES_MAX, Delivery
+from eyot_daemon.jetstream.consumer.delivery import NEVER, TURN_MESSAGES_MAX, Delivery
 from eyot_daemon.jetstream.deliver_subject import has_interest, idle_heartbeat, interest_of
 from eyot_daemon.jetstream.downstream.tracker import CONFIRM_WITHIN_S
 from eyot_daemon.jetstream.downstream.uncertainty import SuspectResume
@@ -279,7 +279,7 @@ class PushDelivery(Delivery):
         if message is None:
             return 1
         pending = self.reader.pending(state.delivered_sseq)
-        cseq, deliveries = state.redeliver(sseq, now)
+        cseq, deliveries = self.account_again(sseq, now)
         self.send(self.account.route(self._subject), message, self.ack_reply(message, cseq, deliveries, pending))
         self._last_sent = now
         size = self.size_of(message)
@@ -287,7 +287,6 @@ class PushDelivery(Delivery):
             self._rate.spend(size)
         if self.flow is not None and self.flow.delivered(size):
             self._ask_flow_control(self.flow)
-        self._acks.sent((sseq,), now)
         return 1
 
     def _deliver_new(self, budget: int, now: float) -> int:
@@ -301,7 +300,7 @@ class PushDelivery(Delivery):
                 return used
         messages, upto = self.read_new(min(room, budget, 16 if one_by_one else budget), now)
         if not messages:
-            return self._found_nothing(upto)
+            return self.found_nothing(upto)[0]
         count = len(messages)
         admitted = self._admitted(messages, now) if one_by_one else self._within_window(messages)
         if admitted:
@@ -310,13 +309,10 @@ class PushDelivery(Delivery):
         if not messages:
             return 0
         pending = self.reader.pending(self.state.delivered_sseq)
-        seqs = [message.seq for message in messages]
-        cseq = self.state.deliver(seqs, now)
-        self.reader.consumed(len(seqs))
-        self.searched(upto, more=len(seqs) < count)
-        self._push_all(messages, cseq, pending, now)
-        self._acks.sent(seqs, now)
-        return len(seqs)
+        cseq = self.account_for([message.seq for message in messages], upto, now, more=len(messages) < count)
+        self._push_all(messages, cseq, pending)
+        self._pushed(now)
+        return len(messages)
 
     def _deliver_run(self, count: int, now: float) -> int | None:
         """Do as `_deliver_new` when messages only need to be copied to one client or link; otherwise None."""
@@ -327,20 +323,15 @@ class PushDelivery(Delivery):
         run, upto = found
         read = len(run)
         if not read:
-            return self._found_nothing(upto)
+            return self.found_nothing(upto)[0]
         if self.flow is not None:
             left = self.flow.window - self.flow.in_flight
             run.cut(bisect_right(run.sizes(self.overhead), left) + 1)
         self.cut_to_allowance(run)
         pending = self.reader.pending(self.state.delivered_sseq)
-        seqs = run.seqs()
-        cseq = self.state.deliver(seqs, now)
-        self.reader.consumed(len(run))
-        self.searched(upto, more=len(run) < read)
+        cseq = self.account_for(run.seqs(), upto, now, more=len(run) < read)
         self._push_run(target, run, cseq, pending)
-        self._last_sent = now
-        self._ask_to_confirm(now)
-        self._acks.sent(seqs, now)
+        self._pushed(now)
         return len(run)
 
     def _push_run(self, target: "PlainTarget", run: "StoredRun", cseq: int, pending: int) -> None:
@@ -363,13 +354,7 @@ class PushDelivery(Delivery):
         if start < stop:
             self.send_run(target, run, start, stop, cseq + start, pending - start)
 
-    def _found_nothing(self, upto: int) -> int:
-        """Return the cost of an empty read."""
-        searched = upto - self.state.delivered_sseq
-        self.searched(upto, more=False)
-        return EMPTY_READ_COST if searched and upto < self.consumer.stream.log.committed_seq else 0
-
-    def _push_all(self, messages: "list[StoredMessage]", cseq: int, pending: int, now: float) -> None:
+    def _push_all(self, messages: "list[StoredMessage]", cseq: int, pending: int) -> None:
         """Send first deliveries, with the flow-control request where half of the window is passed."""
         route = self.account.route(self._subject)
         start = 0
@@ -385,6 +370,9 @@ class PushDelivery(Delivery):
                     self._ask_flow_control(flow, message.seq, cseq + index)
         if start < len(messages):
             self.send_all(route, messages[start:], cseq + start, pending - start)
+
+    def _pushed(self, now: float) -> None:
+        """Note that first deliveries left now."""
         self._last_sent = now
         self._ask_to_confirm(now)
 
