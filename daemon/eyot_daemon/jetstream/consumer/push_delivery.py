@@ -435,9 +435,13 @@ class PushDelivery(Delivery):
     def _is_believed(self, header: bytes) -> bool:
         """Return whether an answer comes from the receiver of this consumer's messages.
 
-        nats-server's mirrors and sources answer every request on their deliver subject, also that of a second server of
-        the same domain whose messages they do not accept.
+        The link of the present subscriber says whose an answer is. One that came behind the end of its subscription (LS-)
+        or of its link says nothing; the downstream is asked again when it is back. nats-server's mirrors and sources
+        answer every request on their deliver subject, also that of a second server of the same domain whose messages
+        they do not accept.
         """
+        if not self.bound:
+            return False
         consumer = headers.get(header, CONFIRMED_CONSUMER)
         if consumer is not None:
             return consumer == self.consumer.name.encode()
