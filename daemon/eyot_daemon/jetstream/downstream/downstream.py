@@ -1,24 +1,19 @@
 """One downstream: a mirror or source elsewhere that replicates a stream here.
 
-Its stored record, its hidden (`direct`) consumer as the tracker sees it, how it is recognized by its request, the messages
-and bytes that it lacks, and why it does not make progress, as far as the origin's server knows. Every read of `/eyot/syncz`
-and `/metrics` uses the backlogs, while weeks of messages wait for a link: they are computed again only when something has
-changed.
+Its stored record, its hidden (`direct`) consumer or bridge as the tracker sees it, and how it is recognized by its request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from eyot_daemon.jetstream.stream_core import ConsumerPort
 from eyot_store.log.log import Log
-from eyot_sync.link.state import LinkState
 from eyot_sync.sourcing.origin_epoch import EPOCH_KEY
 from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.jetstream.forget_downstream import ForgetRequest
@@ -85,6 +80,39 @@ class HiddenConsumer(ConsumerPort, Protocol):
 
     @property
     def push(self) -> PushSide | None: ...
+
+
+class BridgeReader(Protocol):
+    """A bridge as the tracker sees it: it reads the stream's log itself, without a consumer."""
+
+    @property
+    def delivered_sseq(self) -> int:
+        """The last sequence that was sent to the remote."""
+        ...
+
+    @property
+    def linked(self) -> bool:
+        """Whether the bridge is connected with its remote."""
+        ...
+
+    @property
+    def acknowledged(self) -> bool:
+        """Whether the remote acknowledges what it has: with QoS 0 nobody knows."""
+        ...
+
+    @property
+    def waiting(self) -> str:
+        """The policy that holds the messages back; "": none does."""
+        ...
+
+    @property
+    def trouble(self) -> tuple[str, str]:
+        """Why nothing arrives, and what helps; empty where nothing is wrong."""
+        ...
+
+    def read_again(self) -> None:
+        """Read again what is not confirmed: a removal failed, and what was passed over is still there."""
+        ...
 
 
 #: The records of a stream's downstreams stand under this and their own keys among its positions.
@@ -236,119 +264,3 @@ def _peer_of(account: Account, deliver: bytes) -> tuple[str, str, bool]:
         if state is not None:
             home = (state.peer_group, state.peer_domain, state.is_cluster)
     return home
-
-
-#: Backlog up to which sizes are summed; a larger one is estimated from the stream's average.
-_SUMMED_MAX = 1000
-_SUMMED_BYTES = 16 << 20
-
-
-class Backlog(NamedTuple):
-    """The backlog of a downstream: messages, their bytes, and the stored time of the oldest (ns since the epoch, 0: none)."""
-
-    messages: int
-    bytes: int
-    oldest_ns: int
-
-
-class Backlogs:
-    """The backlogs of one stream's downstreams."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-        # By downstream: the inputs of the last result, and the result.
-        self._known: dict[bytes, tuple[object, Backlog]] = {}
-        self._unmatched: tuple[object, int] = None, 0
-
-    def of(self, key: bytes, downstream: Downstream, seq: int, passed_over: int) -> Backlog:
-        """Return the backlog of a downstream that has everything up to `seq`, without the messages that it skips."""
-        log = self._log
-        state = log.state
-        present = (log.committed_seq, state.first_seq, state.messages, state.bytes)
-        asked = (seq, passed_over, downstream.ahead_from, downstream.ahead, downstream.filters, present)
-        known = self._known.get(key)
-        if known is None or known[0] != asked:
-            known = self._known[key] = asked, self._work_out(downstream, seq, passed_over)
-        return known[1]
-
-    def unmatched(self, readers: Iterable[Downstream]) -> int:
-        """Return how many stored messages match the filters of none of these."""
-        log, state = self._log, self._log.state
-        filters: set[bytes] = set()
-        for downstream in readers:
-            if not downstream.filters:
-                return 0
-            filters.update(downstream.filters)
-        if not filters:
-            return 0
-        present = (log.committed_seq, state.first_seq, state.messages, filters)
-        if self._unmatched[0] != present:
-            self._unmatched = present, log.count(1) - log.count(1, tuple(sorted(filters)))
-        return self._unmatched[1]
-
-    def _work_out(self, downstream: Downstream, seq: int, passed_over: int) -> Backlog:
-        log = self._log
-        backlog, begin = log.count(seq + 1, downstream.filters), seq + 1
-        if downstream.ahead and seq >= downstream.ahead_from:
-            backlog, begin = (
-                log.count(max(seq, downstream.ahead) + 1, downstream.filters) + passed_over,
-                downstream.ahead_from + 1,
-            )
-        if not backlog:
-            return Backlog(0, 0, 0)
-        read = log.read(begin, max_messages=_SUMMED_MAX, max_bytes=_SUMMED_BYTES, filters=downstream.filters)
-        sizes = [log.message_bytes(each.subject, each.header, each.payload) for each in read.messages]
-        size, state = sum(sizes), log.state
-        if len(sizes) < backlog and state.messages:
-            size = max(size, state.bytes * backlog // state.messages)
-        return Backlog(backlog, size, read.messages[0].ts_ns if read.messages else 0)
-
-
-#: A linked downstream with a backlog confirms more often than this, seconds.
-SILENT_S = 30.0
-
-
-class Standing(Struct, kw_only=True):
-    """The state of a downstream.
-
-    `downstream`: its server or cluster; `target`: its stream ("": unknown); `link`: the failed link. `behind_s`: for
-    how long it has had a backlog without confirmation; 0 while a policy holds it. `passed_over`: messages that it skips
-    because it is `ahead` of the stream. `through`: the linked server behind which it is, if it is not linked itself.
-    """
-
-    stream: str
-    downstream: str
-    target: str = ""
-    link: LinkState | None = None
-    linked: bool = True
-    reads: bool = True
-    passed_over: int = 0
-    ahead: int = 0
-    through: str = ""
-    behind_s: float = 0.0
-
-
-def trouble(at: Standing) -> tuple[str, str]:
-    """(error, remedy); empty where nothing is wrong."""
-    if at.passed_over:
-        return (
-            f"{at.downstream} had copied up to {at.ahead} of an earlier {at.stream}, and does not take the {at.passed_over} messages that "
-            "are stored here under these sequences",
-            f"let it copy them under another name (a stream here that sources {at.stream}), or create {at.stream} again with first_seq "
-            f"{at.ahead + 1} and publish them again",
-        )
-    if not at.linked:
-        return (at.link.last_error, at.link.remedy) if at.link is not None else ("", "")
-    copy = at.target or "its copy"
-    if not at.reads:
-        return (
-            f"{at.through or at.downstream} is linked but {at.downstream + ' ' if at.through else ''}does not read {at.stream} at the moment",
-            f"if that lasts, see there whether {copy} still exists and what error it shows (nats stream info); if it is gone for "
-            f"good: eyot sync forget {at.stream} {at.downstream}",
-        )
-    if at.behind_s > SILENT_S:
-        return (
-            f"{at.downstream} has confirmed nothing for {at.behind_s:.0f} s",
-            f"see there whether {copy} or the disk is full (nats stream info), and here what the link carries (eyot status)",
-        )
-    return "", ""

@@ -17,33 +17,28 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from msgspec.structs import replace
 
-from eyot_daemon.jetstream.downstream.bridge_reader import bridge_trouble
 from eyot_daemon.jetstream.downstream.downstream import (
     BRIDGE,
     LOCAL,
     RECORD_KEY,
-    Backlogs,
     Downstream,
-    Standing,
     asked_after,
     decode_record,
     downstream_behind,
     encode_record,
-    trouble,
     with_location,
 )
 from eyot_daemon.jetstream.downstream.never_arrived import Lacks, NeverArrived, counted_of
+from eyot_daemon.jetstream.downstream.status import DownstreamStatuses, Present
 from eyot_daemon.jetstream.downstream.uncertainty import uncertainty_of
 from eyot_daemon.jetstream.downstream.unserved import UnservedDownstreams
 from eyot_store.errors import StoreError
 from eyot_sync.sourcing import reported_time
-from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.jetstream.forget_downstream import ForgetRequest
 from eyot_wire.status import SyncStatus
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.downstream.bridge_reader import BridgeReader
-    from eyot_daemon.jetstream.downstream.downstream import Delivered, HiddenConsumer
+    from eyot_daemon.jetstream.downstream.downstream import BridgeReader, Delivered, HiddenConsumer
     from eyot_daemon.jetstream.stream_core import CommitCallback, ConsumerPort, StreamCore
     from eyot_daemon.jetstream.wall_clock import WallClock
     from eyot_store.txn import Txn
@@ -100,7 +95,6 @@ class DownstreamTracker:
         #: Downstreams that must resume again, with what they had confirmed.
         self._suspect_resume: dict[bytes, int] = {}
         self._has_mirror = any(downstream.kind == "mirror" for downstream in self._downstreams.values())
-        self._backlogs = Backlogs(stream.log)
         # What each was sent before the consumers of `_sending`: before this start anything stored, if it was reading
         # then.
         stored = stream.log.committed_seq
@@ -115,6 +109,7 @@ class DownstreamTracker:
         self._retracted_at: dict[bytes, float] = {}
         self.never_arrived = NeverArrived(stream, self, self._downstreams)
         self.never_arrived.watch()
+        self._statuses = DownstreamStatuses(stream, self.never_arrived)
 
     def start(self) -> None:
         """Start with the stream. Downstreams that were reading when this server stopped were sent at most what is stored now."""
@@ -532,74 +527,23 @@ class DownstreamTracker:
     # -- status ------------------------------------------------------------------------------------------------------
 
     def statuses(self) -> list[SyncStatus]:
-        return [self._status(key, downstream) for key, downstream in sorted(self._downstreams.items())]
+        """Return the status of each downstream, as `/eyot/syncz` shows it."""
+        return [
+            self._statuses.of(key, downstream, self._present(key, downstream), self._downstreams.values())
+            for key, downstream in sorted(self._downstreams.items())
+        ]
 
     def _is_unsteady(self, key: bytes) -> bool:
         """Return whether this downstream withdrew a confirmation recently."""
         return self._stream.clock.monotonic() < self._retracted_at.get(key, -RETRACTION_S) + RETRACTION_S
 
-    def _status(self, key: bytes, downstream: Downstream) -> SyncStatus:
-        bridge = self._bridges.get(key)
-        doubted = key in self._to_confirm
-        unknown = bridge is not None and not bridge.acknowledged
-        stream = self._stream
-        log = stream.log
-        seq = 0 if doubted else min(downstream.seq, log.committed_seq)
-        passed_over = downstream.passed_over(log)
-        backlog, size, oldest_ns = self._backlogs.of(key, downstream, seq, passed_over)
-        now_ns = self._stream.clock.now_ns()
-        links = [one for one in self._broker.link_states() if one.account in ("", stream.account.name)]
-        via = downstream.via or downstream.peer
-        linked = downstream.peer == LOCAL or any(one.is_up and one.peer_group == via for one in links)
-        waiting = (
-            next((one.waiting for one in links if one.waiting), "") if not linked else self._policy_hold(downstream)
-        )
-        # A linked downstream that has not resumed since may have been wiped, restored or deleted meanwhile.
-        reads = self._reads(downstream)
-        if downstream.kind == BRIDGE:
-            linked, waiting = (False, "") if bridge is None else (bridge.linked, bridge.waiting)
-        error, remedy = trouble(
-            Standing(
-                stream=stream.name,
-                downstream=downstream.peer,
-                target=downstream.target,
-                link=None if linked else next((one for one in links if not one.is_up and one.last_error), None),
-                linked=linked,
-                reads=reads,
-                passed_over=passed_over,
-                ahead=downstream.ahead,
-                through=downstream.via,
-                behind_s=(now_ns - max(downstream.at_ns, oldest_ns)) / 1e9 if backlog and not waiting else 0.0,
-            )
-        )
-        if downstream.kind == BRIDGE:
-            error, remedy = bridge_trouble(bridge, stream.name, downstream.peer)
-        return SyncStatus(
-            account=stream.account.name,
-            stream=stream.name,
-            peer=downstream.peer,
-            peer_domain=downstream.domain,
-            kind=downstream.kind,
-            target=downstream.target,
-            filters=[each.decode("utf-8", "replace") for each in downstream.filters],
-            linked=linked,
-            confirmed_seq=seq,
-            confirmed_at=None if doubted else ns_to_rfc3339(downstream.at_ns),
-            uncertain=doubted or unknown or (linked and not reads) or self._is_unsteady(key),
-            last_seq=log.committed_seq,
-            backlog=backlog + self.never_arrived.open_messages(key),
-            backlog_bytes=size,
-            never_arrived=self.never_arrived.of(key).messages,
-            lost=self.never_arrived.statuses(key),
-            unmatched=self._backlogs.unmatched(self._downstreams.values()),
-            oldest_s=max(0.0, (now_ns - oldest_ns) / 1e9) if oldest_ns else None,
-            rate=downstream.rate,
-            eta_s=backlog / downstream.rate
-            if backlog and linked and downstream.rate and not (error or waiting)
-            else None,
-            error=error or None,
-            remedy=remedy or None,
-            waiting=waiting or None,
+    def _present(self, key: bytes, downstream: Downstream) -> Present:
+        return Present(
+            doubted=key in self._to_confirm,
+            unsteady=self._is_unsteady(key),
+            reads=self._reads(downstream),
+            held=self._policy_hold(downstream),
+            bridge=self._bridges.get(key),
         )
 
     def _policy_hold(self, downstream: Downstream) -> str:
