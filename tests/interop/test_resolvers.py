@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import ssl
@@ -306,3 +307,43 @@ def test_a_cache_keeps_its_limit(tmp_path: Path) -> None:
         learning.alone()
         assert learning.is_in(ALPHA)
         assert not learning.is_in(BETA)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_cache_answers(kind: str, tmp_path: Path) -> None:
+    """It takes updates of accounts that it has learned, and leaves questions for all accounts to full resolvers."""
+    resolver = f'{{ type: cache, dir: "{tmp_path}/jwt" }}'
+    process = server(kind, operator_conf(OPERATOR.account(ALPHA), resolver=resolver), tmp_path)
+    process.start()
+
+    async def answer(admin: Client, subject: str, payload: str = "") -> Any:
+        try:
+            told = json.loads((await admin.request(subject, payload.encode(), timeout=WAIT_S)).data)
+        except nats.errors.NoRespondersError:
+            return "no responders"
+        return told.get("data") or told["error"]
+
+    async def run() -> None:
+        admin = await enter(process.client_url(), SYSTEM.user(OTHER), tmp_path, OTHER)
+        user = await enter(process.client_url(), ALPHA.user(USER), tmp_path)
+        assert admin is not None
+        assert user is not None
+        by_name = f"$SYS.REQ.ACCOUNT.{ALPHA.public}.CLAIMS.UPDATE"
+        updated = {"account": ALPHA.public, "code": 200, "message": "jwt updated cache"}
+        assert await answer(admin, "$SYS.REQ.CLAIMS.UPDATE", OPERATOR.account(ALPHA)) == updated
+        assert await answer(admin, by_name, OPERATOR.account(ALPHA)) == updated
+        skipped = {"account": BETA.public, "code": 200, "message": "jwt update cache skipped"}
+        assert await answer(admin, "$SYS.REQ.CLAIMS.UPDATE", OPERATOR.account(BETA)) == skipped
+        refused = await answer(admin, by_name, OPERATOR.account(BETA))
+        assert (refused["code"], refused["account"]) == (500, ALPHA.public)
+        assert refused["description"].startswith("jwt update cache resulted in error - ")
+        assert sorted(await answer(admin, "$SYS.REQ.CLAIMS.LIST")) == sorted([SYSTEM.public, ALPHA.public])
+        assert await answer(admin, "$SYS.REQ.CLAIMS.PACK") == "no responders"
+        assert await answer(admin, f"$SYS.REQ.ACCOUNT.{ALPHA.public}.CLAIMS.LOOKUP") == "no responders"
+        for client in (admin, user):
+            await client.close()
+
+    try:
+        asyncio.run(run())
+    finally:
+        process.kill()

@@ -26,9 +26,10 @@ class TokenStoreError(Exception):
 
 
 class AccountTokens(Protocol):
-    """Tokens by account. `keeps`: an update is still there at the next start."""
+    """Tokens by account. `keeps`: an update is still there at the next start; `is_cache`: other servers have them, too."""
 
     keeps: bool
+    is_cache: bool
 
     @property
     def may_delete(self) -> bool:
@@ -57,6 +58,7 @@ class MemoryTokens:
     """
 
     keeps = False
+    is_cache = False
     may_delete = False
 
     def __init__(self, preload: Iterable[tuple[str, str]] = ()) -> None:
@@ -79,6 +81,7 @@ class DirectoryTokens:
     """Tokens as files, of which this server is the only master."""
 
     keeps = True
+    is_cache = False
 
     def __init__(self, options: ResolverOptions, preload: Iterable[tuple[str, str]] = ()) -> None:
         self._options = options
@@ -157,6 +160,8 @@ class CachedTokens(DirectoryTokens):
 
     Preloaded tokens count towards the limit, and are not evicted: each start would put them back in another one's place.
     """
+
+    is_cache = True
 
     def __init__(self, options: ResolverOptions, preload: Iterable[tuple[str, str]] = ()) -> None:
         if options.ttl_s and Path(options.directory).is_dir():

@@ -2,7 +2,8 @@
 
 `$SYS.REQ.CLAIMS.UPDATE` and `$SYS.REQ.ACCOUNT.<A>.CLAIMS.UPDATE` (and the older `$SYS.ACCOUNT.<A>.CLAIMS.UPDATE`) store
 a token, `.CLAIMS.LOOKUP` returns one, `$SYS.REQ.CLAIMS.LIST`, `.PACK` and `.DELETE` concern all tokens. A deletion is a
-token that an operator's key signed about itself.
+token that an operator's key signed about itself. As in nats-server a cache takes updates of accounts that it knows, and
+leaves LOOKUP and PACK to the servers that have all.
 """
 
 from __future__ import annotations
@@ -44,18 +45,23 @@ class ClaimsServices:
 
     def start(self, system: Account) -> None:
         """Subscribe. Where nothing is kept, as in nats-server only an update by the account's name is answered."""
+        tokens = self._trust().tokens
         updates: tuple[tuple[bytes, Handler], ...] = (
             (b"$SYS.REQ.ACCOUNT.*.CLAIMS.UPDATE", self._update),
             (b"$SYS.ACCOUNT.*.CLAIMS.UPDATE", self._update),
         )
         services: tuple[tuple[bytes, Handler], ...] = (
             (b"$SYS.REQ.CLAIMS.UPDATE", self._update),
-            (b"$SYS.REQ.ACCOUNT.*.CLAIMS.LOOKUP", self._lookup),
             (b"$SYS.REQ.CLAIMS.LIST", self._list),
-            (b"$SYS.REQ.CLAIMS.PACK", self._pack),
             (b"$SYS.REQ.CLAIMS.DELETE", self._delete),
         )
-        for subject, handler in updates + (services if self._trust().tokens.keeps else ()):
+        of_all: tuple[tuple[bytes, Handler], ...] = (
+            (b"$SYS.REQ.ACCOUNT.*.CLAIMS.LOOKUP", self._lookup),
+            (b"$SYS.REQ.CLAIMS.PACK", self._pack),
+        )
+        for subject, handler in (
+            updates + (services if tokens.keeps else ()) + (of_all if tokens.keeps and not tokens.is_cache else ())
+        ):
             system.subscribe(subject, CallbackDest(handler, Kind.SYSTEM, "claims"))
 
     def _update(
@@ -64,18 +70,24 @@ class ClaimsServices:
         tokens = subject.decode("utf-8", "replace").split(".")
         named = tokens[_ACCOUNT_TOKEN[len(tokens)]] if b"ACCOUNT" in subject else ""
         account = named or "n/a"
+        trust = self._trust()
+        what = "jwt update cache" if trust.tokens.is_cache else "jwt update"
         try:
             text = payload.decode("utf-8", "replace")
             account = decode(text).sub
             if named and account != named:
                 account = named
                 raise JwtError("subject does not match jwt content")
-            self._trust().accept(text)
+            if trust.tokens.is_cache and account not in trust.accounts:
+                trust.believe(text)
+                self._grant(sub.account, reply, account, f"{what} skipped")
+                return
+            trust.accept(text)
         except (JwtError, TokenStoreError) as error:
-            self._refuse(sub.account, reply, account, f"jwt update resulted in error - {error}")
+            self._refuse(sub.account, reply, account, f"{what} resulted in error - {error}")
             return
         self._changed([account])
-        self._grant(sub.account, reply, account, "jwt updated")
+        self._grant(sub.account, reply, account, what.replace("update", "updated"))
 
     def _lookup(
         self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
