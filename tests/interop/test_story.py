@@ -16,7 +16,9 @@ def play(folder: Path, leaf: str, hub: str) -> None:
     story = Story(folder, MESSAGES, leaf, hub)
     try:
         truth = asyncio.run(story.play())
-        assert truth.holds(ordered=[("on hub", "on leaf")]), f"{truth.line()}\n{story.leaf.log()}\n{story.hub.log()}"
+        assert truth.holds(ordered=[("on hub", "on leaf")]), (
+            f"{truth.line()}: {[truth.duplicated(place) for place in truth.places]}\n{story.leaf.log()}\n{story.hub.log()}"
+        )
         assert truth.line() == f"acked {MESSAGES}, on leaf {MESSAGES}, on hub {MESSAGES}, lost 0, duplicated 0"
     finally:
         story.close()

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 import paho.mqtt.client as mqtt
+from paho.mqtt import enums
 from paho.mqtt.enums import CallbackAPIVersion
 from readings import reading_of
 
@@ -66,7 +67,14 @@ class Sensor:
         self._ledger.flush()
 
     def _connect_again(self) -> None:
-        """Connect once somebody listens. At a second attempt paho-mqtt 2.2 forgets that it had sent PUBREL: it publishes again."""
+        """Connect once somebody listens.
+
+        A connection that ends before PUBREL went out again makes paho-mqtt 2.2 forget that it had sent it: it would publish the
+        message again as a new one. So those are put back to where they were.
+        """
+        for message in self._client._out_messages.values():
+            if message.state == enums.MessageState.MQTT_MS_RESEND_PUBREL:
+                message.state = enums.MessageState.MQTT_MS_WAIT_FOR_PUBCOMP
         try:
             socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
             self._client.reconnect()

@@ -205,8 +205,8 @@ class LoadSubscriber(LoadClient):
         self._unreleased: dict[int, tuple[str, bytes]] = {}
         #: acknowledgements to come, in their order: QoS, identifier, message
         self._due: deque[tuple[int, int, tuple[str, bytes]]] = deque()
-        #: messages that were not acknowledged when the connection ended -> identifier
-        self._unacked: dict[tuple[str, bytes], int] = {}
+        #: messages that were not acknowledged when the connection ended -> identifiers (of QoS 1 some are stored twice)
+        self._unacked: dict[tuple[str, bytes], set[int]] = {}
         self.resent = 0
 
     def properties(self) -> Properties | None:
@@ -243,7 +243,9 @@ class LoadSubscriber(LoadClient):
         try:
             super()._converse(client)
         finally:
-            self._unacked = {message: packet_id for _, packet_id, message in self._due}
+            self._unacked = {}
+            for _, packet_id, message in self._due:
+                self._unacked.setdefault(message, set()).add(packet_id)
 
     def _take(self, client: RawMqtt, got: Got) -> None:
         if got.type is PacketType.PUBREL:
@@ -254,11 +256,15 @@ class LoadSubscriber(LoadClient):
             self.faults.append(f"{got.type.name} out of place")
             return
         message = (got.topic, got.payload)
-        before = self._unacked.pop(message, None) if got.payload != CONSTANT else None
-        if before is not None:
+        before = self._unacked.get(message, set()) if got.payload != CONSTANT else set()
+        if before:
             self.resent += 1
-            if (got.packet_id, got.dup) != (before, True):
-                self.faults.append(f"{message} came again as {got.packet_id} (DUP={got.dup:d}), it was {before}")
+            again = got.packet_id in before
+            if (again and not got.dup) or (not again and not got.topic.endswith("/1")):
+                self.faults.append(
+                    f"{message} came again as {got.packet_id} (DUP={got.dup:d}), it was {sorted(before)}"
+                )
+            before.discard(got.packet_id)
         if got.qos == 2:
             held = self._unreleased.get(got.packet_id)
             if held is None:
