@@ -166,7 +166,7 @@ class SilverInput:
             return
         tasks = self.division.of(rows)
         counts = np.bincount(tasks, minlength=self.division.tasks)
-        if counts.max() < rows.num_rows:
+        if np.count_nonzero(counts) > 1:
             rows = rows.take(pa.array(np.argsort(tasks, kind="stable")))
         for task in np.flatnonzero(counts).tolist():
             yield task, rows.slice(int(counts[:task].sum()), int(counts[task]))
