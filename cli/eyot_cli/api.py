@@ -9,6 +9,7 @@ from nats.aio.client import Client
 from nats.errors import NoRespondersError
 
 from eyot_cli.failure import Failure
+from eyot_cli.refusals import refusal
 from eyot_cli.target import TIMEOUT_S, Target
 
 
@@ -32,5 +33,5 @@ def answer_of(data: bytes) -> dict[str, Any]:
     except msgspec.MsgspecError as wrong:
         raise Failure(f"malformed answer, perhaps of a client that answers in place of the server: {wrong}") from wrong
     if error is not None:
-        raise Failure(f"{error.get('description')} ({error.get('err_code')})")
+        raise refusal(error.get("description"), error.get("err_code"))
     return answer

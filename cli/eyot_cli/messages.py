@@ -14,8 +14,10 @@ from nats.errors import NoRespondersError
 from nats.js.errors import NoStreamResponseError
 
 from eyot_cli.failure import Failure
+from eyot_cli.refusals import refusal
 from eyot_cli.seconds import seconds
 from eyot_cli.show import console, print_json, print_payload
+from eyot_cli.stored import payload_member
 from eyot_cli.target import Target
 
 #: Interval at which `sub` checks its connection, seconds.
@@ -82,7 +84,7 @@ def request(target: Target, subject: str, payload: str | None, header: tuple[str
         print_json(known)
         error = known.get("error")
         if isinstance(error, dict):
-            raise Failure(f"{error.get('description')} ({error.get('err_code')})")
+            raise refusal(error.get("description"), error.get("err_code"))
     else:
         print_payload(text)
 
@@ -115,13 +117,13 @@ def subscribe(target: Target, subject: str, count: int | None, queue: str) -> No
             if count is not None and seen >= count:
                 return
             seen += 1
-            text = message.data.decode("utf-8", "replace")
             if target.as_json:
-                print_json({"subject": message.subject, "headers": dict(message.headers or {}), "payload": text})
+                told = {"subject": message.subject, "headers": dict(message.headers or {})}
+                print_json(told | payload_member("payload", message.data))
             else:
                 headers = f" {dict(message.headers)}" if message.headers else ""
                 console.print((message.subject, "bold"), headers)
-                print_payload(text)
+                print_payload(message.data.decode("utf-8", "replace"))
             if seen == count:
                 done.set()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from io import BufferedIOBase
@@ -179,10 +181,13 @@ def put(target: Target, bucket: str, file: Path, name: str | None, description: 
 def get(target: Target, bucket: str, name: str, output: Path | None, force: bool) -> None:
     """Read the object NAME into a file.
 
-    The file appears when it is complete and its digest is right.
+    The file appears, and standard output begins, when the object is complete and its digest is right.
     """
     if str(output) == "-":
-        _read(target, bucket, name, sys.stdout.buffer)
+        with tempfile.TemporaryFile() as whole:
+            _read(target, bucket, name, whole)
+            whole.seek(0)
+            shutil.copyfileobj(whole, sys.stdout.buffer)
         sys.stdout.buffer.flush()
         return
     # The name comes from a peer: no folder of it counts.

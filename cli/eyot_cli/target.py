@@ -19,6 +19,7 @@ from nats.js import JetStreamContext
 from nats.js.errors import APIError
 
 from eyot_cli.failure import Failure
+from eyot_cli.refusals import refusal
 from eyot_cli.secure_client import SecureClient
 from eyot_wire.trust.creds import Credentials, parse_creds
 from eyot_wire.trust.nkey import NkeyError, is_public
@@ -94,7 +95,7 @@ class Target:
             try:
                 return await action(client)
             except APIError as error:
-                raise Failure(f"{error.description} ({error.err_code})") from error
+                raise refusal(error.description, error.err_code) from error
             except (NatsError, TimeoutError) as error:
                 raise Failure(said(error)) from error
             finally:

@@ -17,12 +17,15 @@ import pytest
 from eyot_wire.trust.nkey import Signer, encode_seed
 from support.certificates import Authority
 from support.eyotd import Eyotd
+from support.raw_client import RawClient
 
 CONFIG = """
     server_name: device
     jetstream { store_dir: "%WORKDIR%/js", domain: device }
     authorization { users: [{user: app, password: secret}] }
 """
+
+LISTED = "eyot stream ls lists those that there are"
 
 
 class Tool:
@@ -76,16 +79,26 @@ def test_what_the_server_refuses(eyot: Tool) -> None:
         "",
         f"eyot: cannot connect to {where}: Authorization Violation\n",
     )
-    assert eyot("stream", "info", "NONE") == (1, "", "eyot: stream not found (10059)\n")
+    assert eyot("stream", "info", "NONE") == (1, "", f"eyot: stream not found (10059): {LISTED}\n")
     assert eyot("pub", "--ack", "nobody.takes", "x") == (1, "", "eyot: no stream stores nobody.takes\n")
     assert eyot("req", "nobody.answers", "x") == (1, "", "eyot: no responders on nobody.answers\n")
     assert eyot("pub", "two words", "x") == (1, "", "eyot: invalid subject\n")
     status, out, err = eyot("req", "$JS.API.STREAM.INFO.NONE", "")
-    assert (status, err) == (1, "eyot: stream not found (10059)\n")
+    assert (status, err) == (1, f"eyot: stream not found (10059): {LISTED}\n")
     assert json.loads(out)["error"]["code"] == 404
     status, _, err = eyot("--domain", "elsewhere", "stream", "ls")
     assert status == 1
     assert err.startswith("eyot: no responders on $JS.elsewhere.API: domain elsewhere cannot be reached")
+
+
+def test_a_payload_that_is_no_text(eyot: Tool) -> None:
+    with subprocess.Popen(eyot.command("--json", "sub", "raw.>", "-n", "1"), stdout=subprocess.PIPE) as listening:
+        while not eyot.daemon.monitor("/subsz?subs=1&test=raw.x")["total"]:
+            time.sleep(0.02)
+        with RawClient(eyot.daemon.client_port, b'{"verbose":false,"user":"app","pass":"secret"}') as client:
+            client.ask(b"PUB raw.x 3\r\n\xff\x00a\r\n")
+        out, _ = listening.communicate(timeout=60)
+    assert json.loads(out) == {"subject": "raw.x", "headers": {}, "payload_base64": "/wBh"}
 
 
 def test_a_subscriber_whose_server_goes_away(eyot: Tool) -> None:

@@ -19,7 +19,7 @@ def test_an_answer_that_is_none(data: bytes) -> None:
 
 
 def test_the_servers_words() -> None:
-    with pytest.raises(Failure, match=r"^stream not found \(10059\)$"):
+    with pytest.raises(Failure, match=r"^stream not found \(10059\): eyot stream ls lists those that there are$"):
         answer_of(b'{"error": {"code": 404, "err_code": 10059, "description": "stream not found"}}')
     assert answer_of(b'{"error": null, "total": 1}')["total"] == 1
 
