@@ -341,14 +341,20 @@ class Storm:
         return found
 
     async def _held(self, where: End, stream: str) -> list[Held]:
-        """Sequence, subject and mark of every message; those that were read before are not read again."""
+        """Sequence, subject and mark of every message; those that were read before are not read again.
+
+        In a cluster it is a replica of the stream that is read, which may be behind the stream's leader.
+        """
         held = self._read.setdefault(stream, [])
         refused: Exception | None = None
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             try:
+                upto = (await self._api(where, f"STREAM.INFO.{stream}"))["state"]["last_seq"]
                 await self._read_on(where, stream, held)
-                return held
+                if where.kind != CLUSTER or (held[-1][0] if held else 0) >= upto:
+                    return held
+                refused = TimeoutError(f"the replica that was read ends at {held[-1:]}, the stream at {upto}")
             except (TimeoutError, NatsError, OSError) as error:
                 refused = error
             await asyncio.sleep(0.5)
