@@ -6,9 +6,7 @@ From then on nothing waits for flash but its own answer: PINGREQ and QoS 0 pass 
 
 from __future__ import annotations
 
-import hashlib
 import logging
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from eyot_daemon.client.close_reasons import close_reason
@@ -23,17 +21,15 @@ from eyot_daemon.mqtt import stream_context
 from eyot_daemon.mqtt.authentication import Reauthentication
 from eyot_daemon.mqtt.fifo import Fifo
 from eyot_daemon.mqtt.handshake import Handshake
-from eyot_daemon.mqtt.plain_delivery import publish_mixed, publish_plain, send_run
-from eyot_daemon.mqtt.publication import Publication, Result
-from eyot_daemon.mqtt.publishing import Publisher, publish, reason_of
+from eyot_daemon.mqtt.plain_delivery import send_run
+from eyot_daemon.mqtt.publishing import Publisher
+from eyot_daemon.mqtt.received_publishes import ReceivedPublishes
 from eyot_daemon.mqtt.sending import MqttSender
 from eyot_daemon.mqtt.session import BACKLOG_BYTES, Outgoing
-from eyot_daemon.mqtt.stored_runs import publish_stored
 from eyot_daemon.mqtt.subscribing import REST_SID, Subscriber
 from eyot_daemon.net.transport import SERVER_SHUTDOWN
-from eyot_daemon.turn.backpressure import Gate
 from eyot_wire.mqtt import encoder, topics
-from eyot_wire.mqtt.errors import MqttError, ProtocolError
+from eyot_wire.mqtt.errors import MqttError
 from eyot_wire.mqtt.packet_types import V5
 from eyot_wire.mqtt.packets import (
     Auth,
@@ -50,10 +46,8 @@ from eyot_wire.mqtt.packets import (
     Unsubscribe,
 )
 from eyot_wire.mqtt.plain_publishes import AckedPublishes, MixedPublishes, PlainPublishes
-from eyot_wire.mqtt.properties import Properties
 from eyot_wire.mqtt.reader import RUNS, PacketReader, Runs
 from eyot_wire.mqtt.reason_codes import ReasonCode
-from eyot_wire.mqtt.topic_aliases import InboundAliases
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,16 +61,12 @@ if TYPE_CHECKING:
     from eyot_daemon.router.access import Access
     from eyot_daemon.router.account import Account
     from eyot_daemon.router.subscription import Origin, Subscription
-    from eyot_wire.jetstream.errors import ApiError
 
 log = logging.getLogger("eyot.mqtt")
 
 #: The most bytes kept of a client whose CONNECT is not answered yet: before its login, and while its session is opened.
 EARLY_BYTES_MAX: Final = 48 * 1024
 HELD_BYTES_MAX: Final = 4 * 1024 * 1024
-#: Repetitions of one publish of QoS 2 that get an answer each when it is on flash.
-WAITING_MAX: Final = 16
-STORED: Final = Result(ReasonCode.SUCCESS)
 #: DISCONNECT for what ends a connection from the server's side; CONNACK for what does so before.
 DISCONNECTS: Final = {
     AUTHORIZATION_VIOLATION: ReasonCode.NOT_AUTHORIZED,
@@ -91,30 +81,16 @@ ANSWERS: Final = {
 }
 
 
-class _Answer:
-    """An acknowledgement in the order of the publishes: sent when all before it are."""
-
-    __slots__ = ("packet_id", "qos", "result")
-
-    def __init__(self, packet_id: int, qos: int) -> None:
-        self.packet_id = packet_id
-        self.qos = qos
-        self.result: Result | None = None
-
-
 class MqttConnection(MqttSender):
     """A client of MQTT as the broker sees it."""
 
     __slots__ = (
-        "_aliases_in",
-        "_answers",
         "_contexts",
         "_handshake",
         "_packets",
+        "_publishes",
         "_reader",
         "_reauthentication",
-        "_refusing",
-        "_unreleased",
         "_waiting_bytes",
     )
 
@@ -135,15 +111,10 @@ class MqttConnection(MqttSender):
         self._handshake = Handshake(self)
         #: packets behind a CONNECT that is not answered yet
         self._packets: Fifo[Packet | Runs] = Fifo()
-        self._answers: Fifo[_Answer] = Fifo()
-        #: MQTT 5: publishes of QoS 2 that have their PUBREC and not their PUBCOMP; they count against the window
-        self._unreleased: dict[int, None] = {}
-        self._aliases_in = InboundAliases(server.limits.aliases)
+        self._publishes = ReceivedPublishes(self)
         self._waiting_bytes = 0
         self._reauthentication: Reauthentication | None = None
         self._contexts: stream_context.ContextQueue | None = None
-        #: a publish of 3.1.1 was refused, which has no answer: those behind it wait for the next connection, in their order
-        self._refusing = False
         self.subscriber = Subscriber(self)
 
     @property
@@ -213,19 +184,19 @@ class MqttConnection(MqttSender):
 
     def _handle(self, packet: Packet | Runs) -> None:
         if type(packet) is AckedPublishes:
-            self._publish_acked(packet)
+            self._publishes.acked_run(packet)
         elif type(packet) is PlainPublishes:
-            self._publish_run(packet)
+            self._publishes.run(packet)
         elif type(packet) is MixedPublishes:
-            self._publish_mixed(packet)
+            self._publishes.mixed_run(packet)
         elif type(packet) is Publish:
-            self._publish(packet)
+            self._publishes.publish(packet)
         elif type(packet) is Puback:
             self.session.puback(packet.packet_id)
         elif type(packet) is Pubrec:
             self._pubrec(packet)
         elif type(packet) is Pubrel:
-            self._pubrel(packet.packet_id)
+            self._publishes.released(packet.packet_id)
         elif type(packet) is Pubcomp:
             self.session.pubcomp(packet.packet_id)
         elif type(packet) is Pingreq:
@@ -253,213 +224,6 @@ class MqttConnection(MqttSender):
         elif self.level == V5:
             self.send_packet(encoder.disconnect(reason))
         self.close("Protocol Violation", linger=True)
-
-    # -- PUBLISH of the client -------------------------------------------------------------------------------------------
-
-    def _publish_run(self, run: PlainPublishes) -> None:
-        """Publish a run as a whole, or packet by packet where it is not plain."""
-        if self._is_plain(run) and publish_plain(self.publisher, run):
-            self._count_in(run, 0)
-        else:
-            self._publish_each(run)
-
-    def _publish_mixed(self, run: MixedPublishes) -> None:
-        """Publish a run of several topics as a whole, or topic by topic."""
-        if self._is_plain(run) and publish_mixed(self.publisher, run):
-            self._count_in(run, 0)
-            return
-        for part in run.runs():
-            if not self.closed:
-                self._publish_run(part)
-
-    def _publish_acked(self, run: AckedPublishes) -> None:
-        """Publish a run of QoS 1 as a whole, or packet by packet where it is not only stored."""
-        room = self.server.limits.inflight_in - len(self._answers) - len(self._unreleased)
-        if run.count <= room and not self._refusing and self._is_plain(run):
-            answers = [_Answer(packet_id, 1) for packet_id in run.packet_ids]
-            if publish_stored(self.publisher, run, partial(self._stored, answers)):
-                for answer in answers:
-                    self._answers.append(answer)
-                self._count_in(run, 1)
-                return
-        self._publish_each(run)
-
-    def _is_plain(self, run: Runs) -> bool:
-        """Return whether a run needs no look at its packets."""
-        return self.clients.trace is None and run.payload_max <= self.clients.max_payload_of(self)
-
-    def _publish_each(self, run: PlainPublishes | AckedPublishes) -> None:
-        for packet in run.publishes():
-            if self.closed:
-                return
-            self._publish(packet)
-
-    def _count_in(self, run: Runs, qos: int) -> None:
-        count, size = run.count, run.payload_bytes
-        self.in_msgs += count
-        self.in_bytes += size
-        self.traffic.received[qos] += count
-        self.traffic.payload_in += size
-        assert self.account is not None
-        self.account.count_in(count, size)
-
-    def _publish(self, packet: Publish) -> None:
-        try:
-            topic = self._aliases_in.resolve(packet) if self.is_v5 else packet.topic
-        except ProtocolError as error:
-            self.refuse(error.reason_code)
-            return
-        self.in_msgs += 1
-        self.in_bytes += len(packet.payload)
-        self.traffic.received[packet.qos] += 1
-        self.traffic.payload_in += len(packet.payload)
-        assert self.account is not None
-        self.account.count_in(1, len(packet.payload))
-        if self._refusing and packet.qos:
-            return
-        if packet.qos == 2 and self._is_held(packet, topic):
-            return
-        if not self._accepts(packet):
-            return
-        answer = _Answer(packet.packet_id, packet.qos)
-        if packet.qos:
-            self._answers.append(answer)
-        subject = topics.to_subject(topic)
-        if subject is None:
-            self._published(answer, Result(ReasonCode.TOPIC_NAME_INVALID, "not a topic that can be a subject"))
-            return
-        hold = None
-        if packet.qos == 2:
-            held = (packet.packet_id, digest_of(packet, topic))
-            self.session.hold(*held)
-            hold = held if self.session.persistent else None  # else nothing of the session is on flash
-        publication = Publication(topic, subject, packet.payload, packet.qos, packet.retain, packet.properties, hold)
-        publish(self.publisher, publication, self, partial(self._published, answer))
-
-    def _accepts(self, packet: Publish) -> bool:
-        """Check size, quality of service and the window [MQTT-3.3.4-9]; answer a PUBLISH that is refused.
-
-        The window counts a publish of QoS 2 until its PUBCOMP, on this connection alone (MQTT 5, 4.9).
-        """
-        limits = self.server.limits
-        if len(packet.payload) > self.clients.max_payload_of(self):
-            self.refuse(ReasonCode.PACKET_TOO_LARGE)
-            return False
-        if packet.qos == 2 and self.server.options.reject_qos2_publish:
-            self.refuse(ReasonCode.QOS_NOT_SUPPORTED)
-            return False
-        if packet.qos and len(self._answers) + len(self._unreleased) >= limits.inflight_in:
-            if self.is_v5:
-                self.refuse(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
-                return False
-            self._wait_for_answers()
-        return True
-
-    def _wait_for_answers(self) -> None:
-        """Read no more of a client of 3.1.1 until what it published is on flash: it cannot be told a maximum."""
-        if self.gate is None:
-            limit = self.server.limits.inflight_in
-            self.gate = Gate(self.clients.broker.timers, lambda: len(self._answers) >= limit and not self.closed)
-        self.transport.hold(self.gate)
-
-    def _is_held(self, packet: Publish, topic: str) -> bool:
-        """Answer a PUBLISH of QoS 2 that came before; False: it is a new one."""
-        held = self.session.held.get(packet.packet_id)
-        if held is None or held.digest != digest_of(packet, topic):
-            return False
-        if held.committed:
-            if self.is_v5:
-                self._unreleased[packet.packet_id] = None
-            self.send_packet(encoder.pubrec(self.level, packet.packet_id))
-        elif len(held.waiting) < WAITING_MAX:
-            answer = _Answer(packet.packet_id, 2)
-            self._answers.append(answer)
-            held.waiting.append(partial(self._published, answer))
-        return True
-
-    def _published(self, answer: _Answer, result: Result) -> None:
-        """Answer a publish that has its result, and those behind it that wait for their turn."""
-        if answer.qos == 2:
-            for waiting in self.session.hold_settled(answer.packet_id, kept=result.reason < 0x80):
-                waiting(result)
-        if self.closed:
-            return
-        if not answer.qos:
-            if result.reason >= 0x80:
-                self._refused_without_answer(result)
-            return
-        answer.result = result
-        self._answer_in_order()
-
-    def _stored(self, answers: list[_Answer], outcomes: Sequence[ApiError | None] | None) -> None:
-        """Answer a run of QoS 1, and those behind it that wait for their turn."""
-        waiting = self._answers
-        if outcomes is None and not self.closed and len(waiting) == len(answers):
-            waiting.clear()  # nobody else waits
-            self.send_packet(b"".join([encoder.puback(self.level, each.packet_id) for each in answers]), len(answers))
-            self._open_gate()
-            return
-        for answer, outcome in zip(answers, outcomes or (None,) * len(answers), strict=True):
-            if outcome is not None:
-                self.sessions.drops.count("refused")
-            answer.result = STORED if outcome is None else Result(reason_of(outcome), outcome.description)
-        if not self.closed:
-            self._answer_in_order()
-
-    def _answer_in_order(self) -> None:
-        """Answer what has its result, up to the first that has not."""
-        answers = self._answers
-        while answers and answers.first.result is not None:
-            self._answer(answers.popleft())
-        self._open_gate()
-
-    def _open_gate(self) -> None:
-        if self.gate is not None and not self.gate.shut:
-            gate, self.gate = self.gate, None
-            gate.open()
-
-    def _answer(self, answer: _Answer) -> None:
-        result = answer.result
-        assert result is not None
-        reason = result.reason
-        if not self.is_v5:
-            if reason >= 0x80 and reason is not ReasonCode.NOT_AUTHORIZED:
-                self._refused_without_answer(result)
-                return
-            reason = ReasonCode.SUCCESS
-        properties = None
-        if result.text and reason >= 0x80 and self.tells_problems:
-            properties = Properties(reason_string=result.text)
-        if answer.qos == 2 and reason < 0x80 and self.is_v5:
-            self._unreleased[answer.packet_id] = None
-        encode = encoder.puback if answer.qos == 1 else encoder.pubrec
-        self.send_packet(encode(self.level, answer.packet_id, reason, properties))
-
-    def _refused_without_answer(self, result: Result) -> None:
-        """Log a refusal that the protocol cannot tell; QoS 1 and 2 of 3.1.1 end the connection after a pause."""
-        self.server.tell_refusal(self, result)
-        if result.reason is ReasonCode.TOPIC_NAME_INVALID and not self.is_v5:
-            self.close("Protocol Violation", linger=True)
-        elif not self.is_v5 and result.reason is not ReasonCode.NOT_AUTHORIZED and not self._refusing:
-            self._refusing = True
-            self.clients.broker.timers.call_later(
-                self.server.limits.refusal_pause_s, partial(self.close, "Store Refused", linger=True)
-            )
-
-    def _pubrel(self, packet_id: int) -> None:
-        """PUBREL: the client will not send the message again; its identifier is forgotten on flash before PUBCOMP."""
-        session = self.session
-        held = session.held.get(packet_id)
-        if held is None:
-            self._unreleased.pop(packet_id, None)
-            self.send_packet(encoder.pubcomp(self.level, packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))
-        elif held.committed:
-            session.release(packet_id, partial(self._released, packet_id))
-
-    def _released(self, packet_id: int, error: str) -> None:
-        if not error and not self.closed:
-            self._unreleased.pop(packet_id, None)
-            self.send_packet(encoder.pubcomp(self.level, packet_id))
 
     # -- answers of the client -------------------------------------------------------------------------------------------
 
@@ -658,8 +422,7 @@ class MqttConnection(MqttSender):
         if self._reauthentication is not None:
             self._reauthentication.abandon()
             self._reauthentication = None
-        self._answers.clear()
-        self._unreleased.clear()
+        self._publishes.end()
         self.subscriber.end()
         self.gate = None
         if self._handshake.complete and self.session.link is self:
@@ -686,8 +449,3 @@ class MqttConnection(MqttSender):
     @property
     def downgrades_qos2(self) -> bool:
         return self.server.options.downgrade_qos2_subscribe
-
-
-def digest_of(packet: Publish, topic: str) -> bytes:
-    """Return what tells a message of QoS 2 from another one with its packet identifier: 16 bytes."""
-    return hashlib.blake2b(packet.payload, digest_size=16, key=hashlib.sha256(topic.encode()).digest()).digest()
