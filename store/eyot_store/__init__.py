@@ -1,4 +1,8 @@
-"""The store floor: streams on flash, one committing writer. Start reading at `store.py`."""
+"""The store: streams on flash, one committing writer.
+
+Entry point: `store.Store`, which opens a directory; each stream is a `log.log.Log`, its changes are transactions (`txn.Txn`).
+Imports `eyot_wire` only.
+"""
 
 from eyot_store.errors import StoreError
 from eyot_store.log.log import Log

@@ -1,6 +1,6 @@
 """The NATS protocols as values and pure functions: the lowest floor, on which all other packages stand.
 
-No module here opens a socket, reads a clock or starts a task. Import the modules, each of which holds one noun:
+No module here opens a socket, reads a clock or starts a task. Entry points are the modules, each of which holds one noun:
 
     subject, sublist, pattern_set, transform, mapping   subjects, interest in subjects, and rewriting of subjects
     frames, scanner, leaf_scanner, headers              bytes to operations and back, for the client and the leaf protocol

@@ -1,5 +1,5 @@
 """Verifying and repairing a store at rest (`eyot-check`).
 
 Entry points: `main.main` (the command), `check.check` (verification), `repair.repair` (salvage of damaged streams).
-May import all of `eyot_store`; no other package imports this one.
+May import `journal`, `pages`, `records`, `subjects` and the modules of `eyot_store`; no other package imports this one.
 """

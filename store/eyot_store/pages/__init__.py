@@ -1,4 +1,4 @@
 """LMDB's pages, read without LMDB: checks, contents, and recovery.
 
-Entry points: `pages.Pages`, `survey.survey`, `mend.examine`. Imports `page_check` and `records`.
+Entry points: `pages.Pages`, `survey.survey`, `mend.examine`. Imports `records` and `page_check`.
 """

@@ -6,6 +6,7 @@
     reader.py   parses either archive as its bytes arrive, and returns values (values.py)
     writer.py   encodes values as either archive
 
+Entry points: `reader.py` and `writer.py`. Imports `go` and single modules of `eyot_wire`.
 A reader or writer holds at most one compressed block and one message (tar: one message block) in memory. As everywhere
 in `eyot_wire`, there is no clock and no I/O. `_archive.pyx` and its plain twins (native.py) do the work on every byte.
 

@@ -6,6 +6,7 @@
     lexer.py    characters to keys, words, quoted strings, blocks, comments
     parser.py   maps, arrays, includes, variables
 
+Entry points: `parser.parse_file` and `parser.parse_text`. Imports nothing else of Eyot.
 The grammar does not know which keys exist or which types they have: `eyot_daemon.config` decides that.
 """
 
