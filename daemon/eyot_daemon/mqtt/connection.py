@@ -423,6 +423,7 @@ class MqttConnection(MqttSender):
             self._reauthentication.abandon()
             self._reauthentication = None
         self._publishes.end()
+        del self._publishes  # each would keep the other
         self.subscriber.end()
         self.gate = None
         if self._handshake.complete and self.session.link is self:
