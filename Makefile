@@ -13,7 +13,7 @@ NEEDS := packaging/ensure-packages
 # Two processes; the tests of one file run in one of them, one after the other.
 SIDE_BY_SIDE := -n 2 --dist loadfile
 
-.PHONY: docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-hub hub-kills hub-wheel cuts storm soak damage upgrades power-loss deb deb-emulated reproducible clean packages
+.PHONY: docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-hub hub-kills hub-wheel cuts storm soak damage upgrades power-loss deb deb-emulated apt-repo reproducible clean packages
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -141,6 +141,10 @@ deb-emulated: venv  ## build the package of ARCH (arm64) and run it as a leaf no
 	@$(NEEDS) deb deb-$(or $(ARCH),arm64) emulated
 	ARCH=$(or $(ARCH),arm64) packaging/build-deb
 	$(BIN)/python tests/support/emulated_leaf.py --arch $(or $(ARCH),arm64)
+
+apt-repo:  ## add dist/*.deb to a signed apt repository in REPO (dist/apt); KEY=FILE with the secret key, DEBS="..." for other packages
+	@$(NEEDS) apt-repo
+	KEY="$(KEY)" packaging/apt-repo $(or $(REPO),dist/apt) $(or $(DEBS),dist/*.deb)
 
 reproducible:  ## build the package twice, in different folders and environments, and compare the checksums
 	@$(NEEDS) deb

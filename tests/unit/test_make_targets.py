@@ -27,6 +27,7 @@ OF_TESTS = {
     "mosquitto-clients",
 }
 OF_DEB = {"debhelper", "dpkg-dev", "man-db", "fakeroot"}
+OF_APT_REPO = {"apt-utils", "gpg", "gpg-agent", "xz-utils"}
 
 
 def installs(*words: str) -> set[str]:
@@ -64,7 +65,7 @@ BASE = {"python3", "python3-venv", "gcc", "python3-dev", "ca-certificates"}
         (["hub-wheel"], {"nats-server", "default-jre-headless"}),
         (["upgrades"], OF_DEB),
         (["power-loss"], {"qemu-system-x86", "busybox-static", "e2fsprogs"}),
-        (["test"], {"nats-server", "iproute2", "default-jre-headless"} | OF_TESTS | OF_DEB),
+        (["test"], {"nats-server", "iproute2", "default-jre-headless"} | OF_TESTS | OF_DEB | OF_APT_REPO),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -80,6 +81,10 @@ def test_the_package_is_built_with_what_it_names(target: str) -> None:
 def test_another_architecture_needs_its_compiler() -> None:
     assert installs("deb", "ARCH=arm64") == installs("deb") | {"crossbuild-essential-arm64"}
     assert installs("deb-emulated") == BASE | OF_DEB | {"crossbuild-essential-arm64", "qemu-user-static"}
+
+
+def test_the_repository_is_made_without_building() -> None:
+    assert installs("apt-repo", "KEY=secret.asc") == OF_APT_REPO
 
 
 def test_no_target_was_forgotten() -> None:
@@ -102,4 +107,4 @@ def test_no_target_was_forgotten() -> None:
         "upgrades",
         "power-loss",
     }
-    assert needing == named | {"packages", "deb", "deb-emulated", "reproducible", "test-debian"}
+    assert needing == named | {"packages", "deb", "deb-emulated", "apt-repo", "reproducible", "test-debian"}
