@@ -18,19 +18,19 @@ _MEMBERS = {"tlsca": "ca", "tlscert": "cert", "tlskey": "key", "tlsfirst": "firs
 _BEHIND = "behind_"
 
 
-def take_anywhere(group: click.Group) -> None:
-    """Let every command below `group` accept the options of `group`. A command's own option of the same name keeps its meaning."""
+def take_anywhere(group: click.Group, command: click.Command) -> None:
+    """Let `command` and every command below accept the options of `group`. A command's own option of the same name keeps its meaning."""
     options = [each for each in group.params if isinstance(each, click.Option) and each.expose_value]
-    for command in _below(group):
-        own = {name for each in command.params for name in each.opts}
-        command.params += [_behind(option) for option in options if own.isdisjoint(option.opts)]
+    for each in _with_those_below(command):
+        own = {name for parameter in each.params for name in parameter.opts}
+        each.params += [_behind(option) for option in options if own.isdisjoint(option.opts)]
 
 
-def _below(group: click.Group) -> Iterator[click.Command]:
-    for command in group.commands.values():
-        yield command
-        if isinstance(command, click.Group):
-            yield from _below(command)
+def _with_those_below(command: click.Command) -> Iterator[click.Command]:
+    yield command
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            yield from _with_those_below(each)
 
 
 def _behind(option: click.Option) -> click.Option:

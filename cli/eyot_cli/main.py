@@ -1,7 +1,7 @@
 """`eyot`, the operator's tool: state of a gateway, progress of replication, and simple messaging.
 
 The tool uses the daemon's network interfaces only: the control socket (or the monitoring port) for reports, the NATS
-protocol for streams and messages.
+protocol for streams and messages. A command's module loads when the command is used (`COMMANDS`).
 """
 
 from __future__ import annotations
@@ -9,32 +9,42 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
+from typing import Final
 
 import click
 
 from eyot_cli.anywhere import take_anywhere
-from eyot_cli.backups import backup, restore
-from eyot_cli.buckets import kv
-from eyot_cli.completion import ASKED_BY, completion
-from eyot_cli.consumers import consumer
-from eyot_cli.doctor import doctor
+from eyot_cli.completion import ASKED_BY
 from eyot_cli.failure import Failure
-from eyot_cli.messages import publish, request, subscribe
-from eyot_cli.mqtt.commands import mqtt
-from eyot_cli.objects import objects
-from eyot_cli.passwd import passwd
+from eyot_cli.lazy import LazyGroup, Place
 from eyot_cli.show import print_line
-from eyot_cli.status import status
-from eyot_cli.streams import stream
-from eyot_cli.sync import sync
 from eyot_cli.target import DEFAULT_CONTROL, Target, TlsFiles
-from eyot_cli.trust.group import trust
 from eyot_wire.closed_pipe import until_closed
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+#: Every command: where it is, and its line of help
+COMMANDS: Final = {
+    "status": Place("eyot_cli.status", "status", "Show links, streams, backlog and commits."),
+    "sync": Place("eyot_cli.sync", "sync", "Show what has reached the hub."),
+    "doctor": Place("eyot_cli.doctor", "doctor", "Check the installation, links and sourcing."),
+    "stream": Place("eyot_cli.streams", "stream", "List, make, change, read and delete streams."),
+    "consumer": Place("eyot_cli.consumers", "consumer", "List, make, read and delete consumers."),
+    "kv": Place("eyot_cli.buckets", "kv", "Key-value buckets."),
+    "object": Place("eyot_cli.objects", "objects", "Object buckets: files of any size."),
+    "backup": Place("eyot_cli.backups", "backup", "Back STREAM up into FOLDER, which is created."),
+    "restore": Place("eyot_cli.backups", "restore", "Restore a stream from the backup in FOLDER."),
+    "pub": Place("eyot_cli.messages", "publish", "Publish PAYLOAD (or standard input) to SUBJECT."),
+    "sub": Place("eyot_cli.messages", "subscribe", "Print messages published to SUBJECT."),
+    "req": Place("eyot_cli.messages", "request", "Send a request to SUBJECT and print the answer."),
+    "mqtt": Place("eyot_cli.mqtt.commands", "mqtt", "Publish and subscribe over MQTT; inspect sessions."),
+    "passwd": Place("eyot_cli.passwd", "passwd", "Print a password's bcrypt hash, for the configuration."),
+    "trust": Place("eyot_cli.trust.group", "trust", "Keep operators, accounts and users, in nsc's store."),
+    "completion": Place("eyot_cli.completion", "completion", "Print the completion script for SHELL."),
+}
 
 
 @click.group(
+    cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     epilog="These options may also follow the command. Exit status: 0, 1 on failure, 2 for a mistake on the command line; doctor and sync wait also use 3 and 4.",
 )
@@ -130,23 +140,7 @@ def cli(
     )
 
 
-cli.add_command(status)
-cli.add_command(sync)
-cli.add_command(doctor)
-cli.add_command(stream)
-cli.add_command(consumer)
-cli.add_command(kv)
-cli.add_command(objects)
-cli.add_command(backup)
-cli.add_command(restore)
-cli.add_command(publish)
-cli.add_command(subscribe)
-cli.add_command(request)
-cli.add_command(mqtt)
-cli.add_command(passwd)
-cli.add_command(trust)
-cli.add_command(completion)
-take_anywhere(cli)
+cli.take(COMMANDS, lambda command: take_anywhere(cli, command))
 
 
 def main() -> int:

@@ -1,6 +1,7 @@
 """Output of `eyot`: tables for people, JSON for scripts.
 
 Names in the output come from peers. This module treats none of them as markup and escapes unprintable characters.
+Rich loads with the first line that it lays out: commands that only print payloads or JSON do without.
 """
 
 from __future__ import annotations
@@ -8,23 +9,28 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
-from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
-from rich.text import Text
 
 from eyot_wire.quoting import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
 #: Output to a pipe or file is not folded to a terminal's width.
 PIPE_WIDTH = 240
 #: Part of a line: plain text, text with a style of rich (`bold`, `red`), or a whole line of such parts.
-Piece = str | tuple[str, str] | Text
+Piece: TypeAlias = "str | tuple[str, str] | Text"
 
 
 def line(*pieces: Piece) -> Text:
     """Join parts to a line."""
+    from rich.text import Text
+
     made = Text()
     for piece in pieces:
         if isinstance(piece, Text):
@@ -38,14 +44,22 @@ def line(*pieces: Piece) -> Text:
 
 def lines(*of: Piece) -> Text:
     """Join lines to the content of one cell."""
+    from rich.text import Text
+
     return Text("\n").join([line(one) for one in of])
 
 
 class Out:
     """Standard output, folded to the width of the terminal."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console | None = None) -> None:
+        self._given = console
+
+    @cached_property
+    def _console(self) -> Console:
+        from rich.console import Console
+
+        return self._given or Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
     @property
     def is_terminal(self) -> bool:
@@ -60,13 +74,15 @@ class Out:
 
     def holds(self, table: Table) -> bool:
         """Return whether the table fits into a line."""
+        from rich.measure import Measurement
+
         return (
             Measurement.get(self._console, self._console.options.update(width=1 << 16), table).maximum
             <= self._console.width
         )
 
 
-console = Out(Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH))
+console = Out()
 
 
 def print_line(text: str, *, error: bool = False) -> None:
@@ -92,6 +108,8 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Piec
 
     Columns whose name starts with `>` hold numbers and are aligned right. Without column names there is no head.
     """
+    from rich.table import Table
+
     heads = any(column.lstrip(">") for column in columns)
     table = Table(
         title=line(title) if title else None,

@@ -1,29 +1,28 @@
-"""The daemon that a command addresses, and the connection to it."""
+"""The daemon that a command addresses, and the connection to it.
+
+The clients of HTTP and NATS load where they are used: no command needs both, and each costs more than all of `eyot`.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import ssl
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
-
-import httpx
-from nats.aio.client import Client
-from nats.errors import Error as NatsError
-from nats.errors import NoServersError
-from nats.js import JetStreamContext
-from nats.js.errors import APIError
 
 from eyot_cli.failure import Failure
 from eyot_cli.refusals import refusal
-from eyot_cli.secure_client import SecureClient
 from eyot_wire.trust.creds import Credentials, parse_creds
 from eyot_wire.trust.nkey import NkeyError, is_public
 from eyot_wire.trust.tls import verifying_context
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from nats.aio.client import Client
+    from nats.js import JetStreamContext
 
 DEFAULT_CONTROL = "/run/eyot/control.sock"
 TIMEOUT_S = 5
@@ -74,6 +73,8 @@ class Target:
 
     def get(self, path: str) -> bytes:
         """Return the body of a page of the control socket or the monitoring port. Raises Failure."""
+        import httpx
+
         over_http = self.control.startswith(("http://", "https://"))
         transport = None if over_http else httpx.HTTPTransport(uds=self.control)
         base = self.control.rstrip("/") if over_http else "http://eyot"
@@ -89,6 +90,10 @@ class Target:
 
     def with_client(self, action: Callable[[Client], Awaitable[T]]) -> T:
         """Run `action` with a connected NATS client. Raises Failure in the server's own words."""
+        import asyncio
+
+        from nats.errors import Error as NatsError
+        from nats.js.errors import APIError
 
         async def run() -> T:
             client = await self._connect()
@@ -120,6 +125,11 @@ class Target:
         return client.jetstream(domain=self.domain, timeout=TIMEOUT_S)
 
     async def _connect(self) -> Client:
+        from nats.aio.client import Client
+        from nats.errors import NoServersError
+
+        from eyot_cli.secure_client import SecureClient
+
         errors: list[Exception] = []
 
         async def note(error: Exception) -> None:

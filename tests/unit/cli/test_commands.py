@@ -12,7 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from eyot_cli.main import cli
+from eyot_cli.main import COMMANDS, cli
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -65,3 +65,32 @@ def test_each_shell_gets_a_script(shell: str) -> None:
     done = CliRunner().invoke(cli, ["completion", shell])
     assert done.exit_code == 0
     assert "_EYOT_COMPLETE" in done.output
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_the_list_says_of_a_command_what_the_command_says_of_itself(name: str) -> None:
+    command = cli.commands[name]
+    assert command.name == name
+    assert command.get_short_help_str(60) == COMMANDS[name].line
+
+
+#: What `eyot` never loads for these words, with all below each: as it starts on every call of a script.
+CLIENTS = {"httpx", "rich", "bcrypt", "cryptography", "nacl", "paho"}
+OTHER_COMMANDS = {place.module for place in COMMANDS.values()} - {"eyot_cli.messages", "eyot_cli.completion"}
+
+
+@pytest.mark.parametrize(
+    ("words", "never"),
+    [
+        (["--help"], {*CLIENTS, *OTHER_COMMANDS, "nats", "asyncio", "eyot_cli.messages"}),
+        (["pub", "--help"], {*CLIENTS, *OTHER_COMMANDS, "eyot_cli.trust", "eyot_cli.mqtt"}),
+        (["status", "--help"], {*CLIENTS, *OTHER_COMMANDS, "nats", "asyncio"} - {"eyot_cli.status"}),
+    ],
+    ids=["eyot", "eyot pub", "eyot status"],
+)
+def test_a_command_loads_only_what_it_needs(words: list[str], never: set[str]) -> None:
+    program = "import sys; from eyot_cli.main import main; main(); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=True)
+    loaded = done.stderr.split()
+    assert "eyot_cli.main" in loaded
+    assert [each for each in loaded if any(each == name or each.startswith(f"{name}.") for name in never)] == []
