@@ -319,7 +319,7 @@ class Storm:
         found: list[str] = []
         origins: dict[str, list[Held]] = {}
         for name, where in self._origins.items():
-            origins[name] = await self._held(where, name)
+            origins[name] = await self._read_messages(where, name)
             marks = {mark for _, _, mark in origins[name]}
             lost = [mark for mark in self.acked[name] if mark not in marks]
             if lost:
@@ -328,7 +328,7 @@ class Storm:
             want = [
                 (seq, there, mark) for seq, subject, mark in origins[target.origin] if (there := target.takes(subject))
             ]
-            have = await self._held(target.where, name)
+            have = await self._read_messages(target.where, name)
             if not target.is_mirror:
                 want, have = ([(0, subject, mark) for _, subject, mark in which] for which in (want, have))
             if want != have:
@@ -340,7 +340,7 @@ class Storm:
                 )
         return found
 
-    async def _held(self, where: End, stream: str) -> list[Held]:
+    async def _read_messages(self, where: End, stream: str) -> list[Held]:
         """Sequence, subject and mark of every message; those that were read before are not read again.
 
         In a cluster it is a replica of the stream that is read, which may be behind the stream's leader.

@@ -150,7 +150,7 @@ class Trial:
         everything = set(range(1, self._streams.state(STREAM)["last_seq"] + 1))
         holes = everything - bronze
         assert holes <= set(self._deleted), f"bronze lacks {sorted(holes - set(self._deleted))[:5]}"
-        readings = self._held(bronze)
+        readings = self._readings_in(bronze)
         silver = self._rows("silver/readings", ["device", "event_time", "value"])
         found = Counter(
             (row["device"], int(row["event_time"].timestamp() * 1000), row["value"]) for row in silver.to_pylist()
@@ -176,7 +176,7 @@ class Trial:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _held(self, bronze: set[int]) -> list[Reading]:
+    def _readings_in(self, bronze: set[int]) -> list[Reading]:
         """The readings whose messages bronze has; each batch is `batch` readings with one poison behind the deleted one."""
         held, sequence = [], 1
         for start in range(0, len(self._readings), self.batch):

@@ -154,7 +154,7 @@ def push(session: Session, account: str | None, every: bool, force: bool, **flag
         _show_difference(remote)
     elif flags["prune"]:
         own = {str(session.store.account(name)["sub"]) for name in session.store.accounts()}
-        _delete(remote, sorted(_held(remote) - own))
+        _delete(remote, sorted(_accounts_on_servers(remote) - own))
     elif flags["removed"]:
         _delete(remote, [account_key(session, flags["removed"])])
 
@@ -196,8 +196,8 @@ def _push(remote: Remote, names: list[str]) -> None:
         raise Failure("servers refused accounts:", *refused)
 
 
-def _held(remote: Remote) -> set[str]:
-    """Return the accounts that the servers hold, by public key."""
+def _accounts_on_servers(remote: Remote) -> set[str]:
+    """Return the public keys of the accounts that the servers hold."""
 
     async def ask(client: Client) -> list[Answer]:
         return await ask_servers(client, LIST, b"", remote.timeout_s)
@@ -212,7 +212,7 @@ def _held(remote: Remote) -> set[str]:
 
 def _show_difference(remote: Remote) -> None:
     session = remote.session
-    held = _held(remote)
+    held = _accounts_on_servers(remote)
     own = {str(session.store.account(name)["sub"]): name for name in session.store.accounts()}
     session.report.result["diff"] = {
         "both": sorted(set(own) & held),
@@ -256,7 +256,7 @@ def pull(session: Session, account: str | None, every: bool, overwrite_newer: bo
     """Take accounts from the servers into the store."""
     remote = _remote(session, flags, (LIST, LOOKUP.format("*")))
     if every and not remote.is_http:
-        keys = sorted(_held(remote))
+        keys = sorted(_accounts_on_servers(remote))
     else:
         names = session.store.accounts() if every else [session.account_name(account)]
         keys = [str(session.store.account(name)["sub"]) for name in names]

@@ -285,7 +285,7 @@ class Bridge:
             self.handle(connection, connection.tick(now))
             hold = self._gate.link_hold()
             if hold is not None:
-                self.handle(connection, self._held(connection, hold))
+                self.handle(connection, self._end_for_policy(connection, hold))
             wait_s = self.pump(connection)
             self.broker.end_own_turn()
             data = connection.take_output()
@@ -316,7 +316,8 @@ class Bridge:
             return LOOK_AGAIN_S
         return min(LOOK_AGAIN_S, max(0.1, self._gate.ends_at_s() - self.broker.clock.now_ns() / 1e9))
 
-    def _held(self, connection: BridgeConnection, hold: Hold) -> list[Event]:
+    def _end_for_policy(self, connection: BridgeConnection, hold: Hold) -> list[Event]:
+        """End the connection while a policy holds the link."""
         if connection.established and not connection.ended:
             connection.disconnect()
         return connection.lost(hold.reason)
