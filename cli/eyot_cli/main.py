@@ -39,6 +39,7 @@ COMMANDS: Final = {
     "mqtt": Place("eyot_cli.mqtt.commands", "mqtt", "Publish and subscribe over MQTT; inspect sessions."),
     "passwd": Place("eyot_cli.passwd", "passwd", "Print a password's bcrypt hash, for the configuration."),
     "trust": Place("eyot_cli.trust.group", "trust", "Keep operators, accounts and users, in nsc's store."),
+    "upgrade": Place("eyot_cli.upgrade.commands", "upgrade", "Signed packages for devices, by rings."),
     "completion": Place("eyot_cli.completion", "completion", "Print the completion script for SHELL."),
 }
 
@@ -46,7 +47,7 @@ COMMANDS: Final = {
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
-    epilog="These options may also follow the command. Exit status: 0, 1 on failure, 2 for a mistake on the command line; doctor and sync wait also use 3 and 4.",
+    epilog="These options may also follow the command. Exit status: 0, 1 on failure, 2 for a mistake on the command line; doctor, sync wait and upgrade fetch also use 3 and 4.",
 )
 @click.option(
     "--control",

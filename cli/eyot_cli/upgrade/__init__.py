@@ -1,0 +1,6 @@
+"""`eyot upgrade`: packages in an object bucket, and the signed manifests that open them to devices.
+
+Entry point: `commands.upgrade`. `manifest.py` decides what a device may install, `signing.py` signs and verifies,
+`versions.py` and `package.py` know Debian's formats, `bucket.py` reads a bucket or a mirror of one.
+Imports `trust` for writing private files, and of `eyot_cli` only the modules that all commands share.
+"""
