@@ -14,6 +14,7 @@ from eyot_cli.target import Target, TlsFiles
 
 #: Options of `eyot` by the members of `Target` and `TlsFiles`, where the names differ.
 _MEMBERS = {"tlsca": "ca", "tlscert": "cert", "tlskey": "key", "tlsfirst": "first"}
+_RENAMED = {"server": "given_server", "domain": "given_domain", "context_name": "context"}
 #: Prefix of the parameter names of options after a command.
 _BEHIND = "behind_"
 
@@ -55,4 +56,4 @@ def _change(context: click.Context, option: click.Parameter, value: Any) -> None
         tls: TlsFiles = dataclasses.replace(target.tls, **{_MEMBERS[name]: value})
         context.obj = dataclasses.replace(target, tls=tls)
     else:
-        context.obj = dataclasses.replace(target, **{name: value})
+        context.obj = dataclasses.replace(target, **{_RENAMED.get(name, name): value})

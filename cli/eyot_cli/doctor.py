@@ -182,7 +182,7 @@ def _link(link: LinkStatus, report: StatusReport) -> list[Check]:
 def _over_nats(target: Target, report: StatusReport, asked: list[Origin]) -> list[Check]:
     async def look(client: Client) -> list[Check]:
         account = await _account(client)
-        checks = [ok("client", f"connected to {target.server}, account {account}")]
+        checks = [ok("client", f"connected to {target.shown_server}, account {account}")]
         checks += await _limits(client)
         checks += await _clocks(client, report, account)
         for origin in asked + _origins(report.copies, account):

@@ -18,7 +18,7 @@ from eyot_cli.completion import ASKED_BY
 from eyot_cli.failure import Failure
 from eyot_cli.lazy import LazyGroup, Place
 from eyot_cli.show import print_line
-from eyot_cli.target import DEFAULT_CONTROL, Target, TlsFiles
+from eyot_cli.target import DEFAULT_CONTROL, DEFAULT_SERVER, Target, TlsFiles
 from eyot_wire.closed_pipe import until_closed
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "doctor": Place("eyot_cli.doctor", "doctor", "Check the installation, links and sourcing."),
     "stream": Place("eyot_cli.streams", "stream", "List, make, change, read and delete streams."),
     "consumer": Place("eyot_cli.consumers", "consumer", "List, make, read and delete consumers."),
+    "context": Place("eyot_cli.context_commands", "context", "Named connections, shared with the nats tool."),
     "kv": Place("eyot_cli.buckets", "kv", "Key-value buckets."),
     "object": Place("eyot_cli.objects", "objects", "Object buckets: files of any size."),
     "backup": Place("eyot_cli.backups", "backup", "Back STREAM up into FOLDER, which is created."),
@@ -60,11 +61,20 @@ COMMANDS: Final = {
 @click.option(
     "--server",
     "-s",
-    default="nats://127.0.0.1:4222",
     envvar="NATS_URL",
+    show_default=DEFAULT_SERVER,
     show_envvar=True,
     metavar="URL",
-    help="URL of the NATS listener",
+    help="URL of the NATS listener, or several with commas",
+)
+@click.option(
+    "--context",
+    "context_name",
+    envvar="NATS_CONTEXT",
+    show_default="the selected one",
+    show_envvar=True,
+    metavar="NAME",
+    help="context of the nats tool, for what options leave open",
 )
 @click.option(
     "--user", envvar="NATS_USER", show_envvar=True, metavar="NAME", help="user name (or token, without --password)"
@@ -123,7 +133,8 @@ COMMANDS: Final = {
 def cli(
     context: click.Context,
     control: str,
-    server: str,
+    server: str | None,
+    context_name: str | None,
     user: str | None,
     password: str | None,
     creds: Path | None,
@@ -137,7 +148,16 @@ def cli(
 ) -> None:
     """Operate an Eyot daemon."""
     context.obj = Target(
-        control, server, user, password, creds, nkey, domain, as_json, TlsFiles(tlsca, tlscert, tlskey, tlsfirst)
+        control,
+        server,
+        user,
+        password,
+        creds,
+        nkey,
+        domain,
+        as_json,
+        TlsFiles(tlsca, tlscert, tlskey, tlsfirst),
+        context_name,
     )
 
 

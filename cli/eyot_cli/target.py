@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import os
 import ssl
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
+from eyot_cli import contexts
 from eyot_cli.failure import Failure
 from eyot_cli.refusals import refusal
 from eyot_wire.trust.creds import Credentials, parse_creds
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from nats.js import JetStreamContext
 
 DEFAULT_CONTROL = "/run/eyot/control.sock"
+DEFAULT_SERVER = "nats://127.0.0.1:4222"
 TIMEOUT_S = 5
 T = TypeVar("T")
 
@@ -57,17 +61,23 @@ class TlsFiles:
 
 @dataclass(frozen=True)
 class Target:
-    """The daemon: its control socket (or monitoring URL), and its NATS listener with credentials."""
+    """The daemon: its control socket (or monitoring URL), and its NATS listener with credentials.
+
+    The members hold what options and environment give. `server`, `domain` and a connection take what these leave open from the
+    context of the `nats` tool.
+    """
 
     control: str
-    server: str
+    given_server: str | None
     user: str | None
     password: str | None
     creds: Path | None
     nkey: Path | None
-    domain: str | None
+    given_domain: str | None
     as_json: bool
     tls: TlsFiles
+    #: name of the context; None: the selected one, if any; "": none
+    context: str | None = None
     #: who logs in instead of what the options name: a user of the moment, whose seed is in no file
     login: Credentials | None = None
 
@@ -111,20 +121,63 @@ class Target:
         except (NatsError, OSError, TimeoutError) as error:
             raise Failure(f"cannot connect to {self.shown_server}: {said(error)}") from error
 
+    def context_name(self) -> str | None:
+        """Return the name of the context in use: the named one, else the selected one. Raises Failure."""
+        return contexts.selected() if self.context is None else self.context or None
+
+    @cached_property
+    def _context(self) -> contexts.NatsContext:
+        name = self.context_name()
+        return contexts.NatsContext() if name is None else contexts.usable(name)
+
+    @property
+    def server(self) -> str:
+        """URL of the NATS listener, or several with commas between. Raises Failure."""
+        return self.given_server or self._context.url or DEFAULT_SERVER
+
+    @property
+    def domain(self) -> str | None:
+        """JetStream domain to ask instead of the server's own. Raises Failure."""
+        return self.given_domain or self._context.domain()
+
+    def _with_context(self) -> Target:
+        """Return the target with the context's login and files where the options give none. Raises Failure."""
+        found = self._context
+        tls = TlsFiles(
+            self.tls.ca or _file(found.ca),
+            self.tls.cert or _file(found.cert),
+            self.tls.key or (None if self.tls.cert else _file(found.key)),
+            self.tls.first or found.tls_first,
+        )
+        target = replace(self, given_server=self.server, tls=tls)
+        if self.login or self.user is not None or self.creds is not None or self.nkey is not None:
+            return target  # a login is taken whole, from one place
+        if found.user:
+            return replace(target, user=found.user, password=found.password)
+        if found.creds or found.nkey:
+            return replace(target, creds=_file(found.creds), nkey=None if found.creds else _file(found.nkey))
+        return replace(target, user=found.token or None, password=None)
+
     @property
     def shown_server(self) -> str:
         """The server's URL without passwords."""
-        try:
-            parts = urlsplit(self.server)
-            host = parts.netloc.rpartition("@")[2]
-            return parts._replace(netloc=host).geturl()
-        except ValueError:
-            return self.server
+        return ",".join(map(_without_login, self.server.split(",")))
 
     def jetstream(self, client: Client) -> JetStreamContext:
         return client.jetstream(domain=self.domain, timeout=TIMEOUT_S)
 
     async def _connect(self) -> Client:
+        """Connect to the first server that answers. Raises what the last one said."""
+        from nats.errors import Error as NatsError
+
+        target = self._with_context()
+        *others, last = target.server.split(",")
+        for each in others:
+            with suppress(NatsError, OSError, TimeoutError):
+                return await replace(target, given_server=each)._connect_to_one()
+        return await replace(target, given_server=last)._connect_to_one()
+
+    async def _connect_to_one(self) -> Client:
         from nats.aio.client import Client
         from nats.errors import NoServersError
 
@@ -142,6 +195,7 @@ class Target:
             _check_creds(self.creds)
         seed = None if self.nkey is None else _read_seed(self.nkey)
         login = self.login
+        inbox_prefix = self._context.inbox_prefix or "_INBOX"
         token = self.user if self.password is None else None
         scheme, separator, rest = self.server.strip().rpartition("://")
         scheme = scheme.lower()
@@ -166,10 +220,24 @@ class Target:
                 tls=self.tls.context(),
                 tls_handshake_first=self.tls.first,
                 name="eyot",
+                inbox_prefix=inbox_prefix,
             )
         except NoServersError:
             raise errors[-1] if errors else NoServersError from None
         return client
+
+
+def _file(name: str) -> Path | None:
+    """Return a file that a context names, from the home folder where it begins with ~."""
+    return Path(name).expanduser() if name else None
+
+
+def _without_login(url: str) -> str:
+    try:
+        parts = urlsplit(url.strip())
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    except ValueError:
+        return url
 
 
 def _check_creds(path: Path) -> None:

@@ -85,7 +85,7 @@ def _remote(session: Session, flags: dict[str, Any], subjects: tuple[str, ...]) 
         raise Failure(
             "where to? Name a server with -u URL, or for all: `eyot trust edit operator --account-jwt-server-url URL`"
         )
-    remote = Remote(session, dataclasses.replace(target, server=str(url)), str(url), flags["timeout"])
+    remote = Remote(session, dataclasses.replace(target, given_server=str(url), context=""), str(url), flags["timeout"])
     if remote.is_http or target.creds is not None:
         return remote
     login = _login(session, flags["system_account"], flags["system_user"], subjects)

@@ -41,7 +41,7 @@ def test_every_command_says_what_it_does(path: tuple[str, ...], command: click.C
 
 def test_the_groups_stand_in_the_table_of_their_page() -> None:
     page = (DOCS / "operate" / "streams-and-buckets.md").read_text()
-    for name in ("stream", "consumer", "kv", "object"):
+    for name in ("stream", "consumer", "kv", "object", "context"):
         group = cli.commands[name]
         assert isinstance(group, click.Group)
         (row,) = (line for line in page.splitlines() if line.startswith(f"| `eyot {name}` |"))
