@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "pub": Place("eyot_cli.messages", "publish", "Publish PAYLOAD (or standard input) to SUBJECT."),
     "sub": Place("eyot_cli.messages", "subscribe", "Print messages published to SUBJECT."),
     "req": Place("eyot_cli.messages", "request", "Send a request to SUBJECT and print the answer."),
+    "reply": Place("eyot_cli.replies", "reply", "Answer requests on SUBJECT with PAYLOAD."),
     "mqtt": Place("eyot_cli.mqtt.commands", "mqtt", "Publish and subscribe over MQTT; inspect sessions."),
     "passwd": Place("eyot_cli.passwd", "passwd", "Print a password's bcrypt hash, for the configuration."),
     "trust": Place("eyot_cli.trust.group", "trust", "Keep operators, accounts and users, in nsc's store."),

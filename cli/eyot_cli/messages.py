@@ -33,7 +33,7 @@ LOOK_S = 0.5
 def publish(target: Target, subject: str, payload: str | None, header: tuple[str, ...], ack: bool) -> None:
     """Publish PAYLOAD (or standard input) to SUBJECT."""
     body = sys.stdin.buffer.read() if payload is None else payload.encode()
-    headers = _headers(header)
+    headers = parse_headers(header)
 
     async def send(client: Client) -> None:
         if ack:
@@ -66,7 +66,7 @@ def request(target: Target, subject: str, payload: str | None, header: tuple[str
     Without PAYLOAD standard input is sent. Exit status 1 if the answer is an error of JetStream's API.
     """
     body = sys.stdin.buffer.read() if payload is None else payload.encode()
-    headers = _headers(header)
+    headers = parse_headers(header)
 
     async def ask(client: Client) -> Msg:
         try:
@@ -89,7 +89,7 @@ def request(target: Target, subject: str, payload: str | None, header: tuple[str
         print_payload(text)
 
 
-def _headers(given: tuple[str, ...]) -> dict[str, str] | None:
+def parse_headers(given: tuple[str, ...]) -> dict[str, str] | None:
     """Parse headers of the command line. Raises BadParameter."""
     found: dict[str, str] = {}
     for each in given:
@@ -98,6 +98,26 @@ def _headers(given: tuple[str, ...]) -> dict[str, str] | None:
             raise click.BadParameter(f"{each!r} is not NAME:VALUE", param_hint="'--header'")
         found[name.strip()] = value.strip()
     return found or None
+
+
+def print_message(target: Target, message: Msg) -> None:
+    """Print subject, headers and payload of a message, as JSON where that was asked for."""
+    if target.as_json:
+        told = {"subject": message.subject, "headers": dict(message.headers or {})}
+        print_json(told | payload_member("payload", message.data))
+        return
+    headers = f" {dict(message.headers)}" if message.headers else ""
+    console.print((message.subject, "bold"), headers)
+    print_payload(message.data.decode("utf-8", "replace"))
+
+
+async def until_done(target: Target, client: Client, done: asyncio.Event) -> None:
+    """Return when `done` is set. Raises Failure if the connection ends first."""
+    while not done.is_set():
+        with suppress(TimeoutError):
+            await asyncio.wait_for(done.wait(), LOOK_S)
+        if client.is_closed and not done.is_set():
+            raise Failure(f"the connection to {target.shown_server} is gone")
 
 
 @click.command("sub")
@@ -117,22 +137,12 @@ def subscribe(target: Target, subject: str, count: int | None, queue: str) -> No
             if count is not None and seen >= count:
                 return
             seen += 1
-            if target.as_json:
-                told = {"subject": message.subject, "headers": dict(message.headers or {})}
-                print_json(told | payload_member("payload", message.data))
-            else:
-                headers = f" {dict(message.headers)}" if message.headers else ""
-                console.print((message.subject, "bold"), headers)
-                print_payload(message.data.decode("utf-8", "replace"))
+            print_message(target, message)
             if seen == count:
                 done.set()
 
         await client.subscribe(subject, queue=queue, cb=show)
         await client.flush()
-        while not done.is_set():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(done.wait(), LOOK_S)
-            if client.is_closed and not done.is_set():
-                raise Failure(f"the connection to {target.shown_server} is gone")
+        await until_done(target, client, done)
 
     target.with_client(listen)
