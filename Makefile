@@ -13,7 +13,7 @@ NEEDS := packaging/ensure-packages
 # Two processes; the tests of one file run in one of them, one after the other.
 SIDE_BY_SIDE := -n 2 --dist loadfile
 
-.PHONY: docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-hub hub-kills hub-wheel cuts storm soak damage upgrades power-loss deb deb-emulated apt-repo reproducible clean packages
+.PHONY: docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-hub hub-kills hub-wheel cuts storm soak damage upgrades power-loss deb deb-emulated apt-repo image image-run reproducible clean packages
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -145,6 +145,14 @@ deb-emulated: venv  ## build the package of ARCH (arm64) and run it as a leaf no
 apt-repo:  ## add dist/*.deb to a signed apt repository in REPO (dist/apt); KEY=FILE with the secret key, DEBS="..." for other packages
 	@$(NEEDS) apt-repo
 	KEY="$(KEY)" packaging/apt-repo $(or $(REPO),dist/apt) $(or $(DEBS),dist/*.deb)
+
+image:  ## dist/eyot_VERSION_ARCH.oci.tar, an OCI image of the package in dist, made without a daemon
+	@$(NEEDS) image
+	packaging/image
+
+image-run: venv  ## unpack the image in dist and run it as its configuration says, with a kill and a fresh container; as root
+	@$(NEEDS) image-run
+	$(BIN)/python tests/support/image.py
 
 reproducible:  ## build the package twice, in different folders and environments, and compare the checksums
 	@$(NEEDS) deb

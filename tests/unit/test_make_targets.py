@@ -64,6 +64,7 @@ BASE = {"python3", "python3-venv", "gcc", "python3-dev", "ca-certificates"}
         (["hub-kills"], {"nats-server", "default-jre-headless"}),
         (["hub-wheel"], {"nats-server", "default-jre-headless"}),
         (["upgrades"], OF_DEB),
+        (["image-run"], {"skopeo", "umoci"}),
         (["power-loss"], {"qemu-system-x86", "busybox-static", "e2fsprogs"}),
         (["test"], {"nats-server", "iproute2", "default-jre-headless"} | OF_TESTS | OF_DEB | OF_APT_REPO),
     ],
@@ -83,8 +84,9 @@ def test_another_architecture_needs_its_compiler() -> None:
     assert installs("deb-emulated") == BASE | OF_DEB | {"crossbuild-essential-arm64", "qemu-user-static"}
 
 
-def test_the_repository_is_made_without_building() -> None:
+def test_repository_and_image_are_made_without_building() -> None:
     assert installs("apt-repo", "KEY=secret.asc") == OF_APT_REPO
+    assert installs("image") == {"mmdebstrap", "uidmap"}
 
 
 def test_no_target_was_forgotten() -> None:
@@ -106,5 +108,6 @@ def test_no_target_was_forgotten() -> None:
         "storm",
         "upgrades",
         "power-loss",
+        "image-run",
     }
-    assert needing == named | {"packages", "deb", "deb-emulated", "apt-repo", "reproducible", "test-debian"}
+    assert needing == named | {"packages", "deb", "deb-emulated", "apt-repo", "image", "reproducible", "test-debian"}
