@@ -370,7 +370,7 @@ def test_metrics_show_bridges(tmp_path: Path) -> None:
             text = response.read().decode()
         assert 'eyot_link_up{account="$G",link="bridge:cloud",role="bridge"} 1.0' in text
         assert (
-            'eyot_sync_confirmed_sequence_total{account="$G",filters="",kind="bridge",peer="cloud",stream="READINGS",target=""} 10.0'
+            'eyot_sync_confirmed_sequence{account="$G",filters="",kind="bridge",peer="cloud",stream="READINGS",target=""} 10.0'
             in text
         )
         assert json.dumps(server.monitor("/healthz")) == '{"status": "ok"}'

@@ -81,7 +81,7 @@ def _certificates(clients: Clients) -> Iterator[Metric]:
     from prometheus_client.core import GaugeMetricFamily
 
     expiry = GaugeMetricFamily(
-        "eyot_certificate_expiry_seconds",
+        "eyot_certificate_expiry_timestamp_seconds",
         "When a certificate of this server's own expires, since 1970",
         labels=["file"],
     )
@@ -149,8 +149,8 @@ def _streams(clients: Clients) -> Iterator[Metric]:
     messages = GaugeMetricFamily("eyot_stream_messages", "Messages stored", labels=labels)
     size = GaugeMetricFamily("eyot_stream_bytes", "Bytes stored", labels=labels)
     consumers = GaugeMetricFamily("eyot_stream_consumers", "Consumers", labels=labels)
-    last = CounterMetricFamily("eyot_stream_last_sequence", "Sequence of the last message", labels=labels)
-    committed = CounterMetricFamily("eyot_stream_committed_sequence", "Last sequence on flash", labels=labels)
+    last = GaugeMetricFamily("eyot_stream_last_sequence", "Sequence of the last message", labels=labels)
+    committed = GaugeMetricFamily("eyot_stream_committed_sequence", "Last sequence on flash", labels=labels)
     refused = CounterMetricFamily(
         "eyot_stream_refused", "Messages refused: too much was on its way to flash, or it failed", labels=labels
     )
@@ -175,10 +175,10 @@ def _sourcing(clients: Clients) -> Iterator[Metric]:
     heard = GaugeMetricFamily("eyot_copy_heard_seconds", "Time since the origin was heard", labels=labels)
     copied = CounterMetricFamily("eyot_copy_messages", "Messages copied", labels=labels)
     gaps = CounterMetricFamily("eyot_copy_gaps", "Gaps noticed and asked for again", labels=labels)
-    committed = CounterMetricFamily(
+    committed = GaugeMetricFamily(
         "eyot_copy_committed_sequence", "Origin's sequence that is on flash here", labels=labels
     )
-    rate = GaugeMetricFamily("eyot_copy_rate", "Messages per second lately", labels=labels)
+    rate = GaugeMetricFamily("eyot_copy_messages_per_second", "Messages per second lately", labels=labels)
     waiting = GaugeMetricFamily("eyot_copy_waiting", "1: a policy makes it wait", labels=labels)
     failing = GaugeMetricFamily("eyot_copy_failing", "1: the last thing that happened was an error", labels=labels)
     for copy in clients.broker.providers.sourcing():
@@ -201,13 +201,15 @@ def _synced(clients: Clients) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     labels = ["account", "stream", "peer", "kind", "target", "filters"]
-    confirmed = CounterMetricFamily("eyot_sync_confirmed_sequence", "Last sequence that the reader has", labels=labels)
+    confirmed = GaugeMetricFamily("eyot_sync_confirmed_sequence", "Last sequence that the reader has", labels=labels)
     backlog = GaugeMetricFamily("eyot_sync_backlog", "Messages that the reader has not confirmed", labels=labels)
     size = GaugeMetricFamily("eyot_sync_backlog_bytes", "Their bytes", labels=labels)
     oldest = GaugeMetricFamily(
         "eyot_sync_oldest_seconds", "Age of the oldest of them; absent: there is none", labels=labels
     )
-    rate = GaugeMetricFamily("eyot_sync_rate", "Messages per second between the last confirmations", labels=labels)
+    rate = GaugeMetricFamily(
+        "eyot_sync_messages_per_second", "Messages per second between the last confirmations", labels=labels
+    )
     linked = GaugeMetricFamily("eyot_sync_linked", "1: the reader is linked", labels=labels)
     waiting = GaugeMetricFamily("eyot_sync_waiting", "1: a policy makes it wait", labels=labels)
     uncertain = GaugeMetricFamily("eyot_sync_uncertain", "1: it is not certain what the reader has", labels=labels)

@@ -19,6 +19,9 @@ def scrape(server: Eyotd) -> dict[str, float]:
     found = {}
     for family in text_string_to_metric_families(text):
         assert family.documentation
+        # Prometheus' conventions: only what never goes down is a counter, and units are written out.
+        wrong = ("_total", "_rate", "_ms", "_count", "_kb", "_percent")
+        assert family.type == "counter" or not family.name.endswith(wrong), family.name
         for sample in family.samples:
             labels = ",".join(f"{key}={value}" for key, value in sorted(sample.labels.items()))
             found[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
@@ -44,7 +47,7 @@ def test_what_prometheus_sees(tmp_path: Path) -> None:
         assert after["eyot_in_bytes_total"] - before["eyot_in_bytes_total"] == 8
         assert after["eyot_account_connections{account=$G}"] == 1
         assert after["eyot_stream_messages{account=$G,stream=S}"] == 1
-        assert after["eyot_stream_committed_sequence_total{account=$G,stream=S}"] == 1
+        assert after["eyot_stream_committed_sequence{account=$G,stream=S}"] == 1
         link = next(name for name in after if name.startswith("eyot_link_up{"))
         assert after[link] == 0
         assert after["eyot_store_commits_total"] > 0
