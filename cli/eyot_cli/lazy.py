@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import click
@@ -61,13 +62,21 @@ class LazyCommands(MutableMapping[str, click.Command]):
 class LazyGroup(click.Group):
     """A group that lists and completes its commands without loading them."""
 
-    def take(self, places: Mapping[str, Place], loaded: Callable[[click.Command], None]) -> None:
-        """Set the group's commands; `loaded` gets each command once, before its first use."""
+    _aliases: Mapping[str, str] = MappingProxyType({})
+
+    def take(
+        self, places: Mapping[str, Place], aliases: Mapping[str, str], loaded: Callable[[click.Command], None]
+    ) -> None:
+        """Set the group's commands and their other names; `loaded` gets each command once, before its first use."""
+        self._aliases = aliases
         self.commands = LazyCommands(places, loaded)
 
     def _line(self, name: str) -> str:
         assert isinstance(self.commands, LazyCommands)
         return self.commands.line(name)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, self._aliases.get(cmd_name, cmd_name))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -36,13 +36,25 @@ COMMANDS: Final = {
     "restore": Place("eyot_cli.backups", "restore", "Restore a stream from the backup in FOLDER."),
     "pub": Place("eyot_cli.messages", "publish", "Publish PAYLOAD (or standard input) to SUBJECT."),
     "sub": Place("eyot_cli.messages", "subscribe", "Print messages published to SUBJECT."),
-    "req": Place("eyot_cli.messages", "request", "Send a request to SUBJECT and print the answer."),
+    "request": Place("eyot_cli.messages", "request", "Send a request to SUBJECT and print the answer."),
     "reply": Place("eyot_cli.replies", "reply", "Answer requests on SUBJECT with PAYLOAD."),
     "mqtt": Place("eyot_cli.mqtt.commands", "mqtt", "Publish and subscribe over MQTT; inspect sessions."),
     "passwd": Place("eyot_cli.passwd", "passwd", "Print a password's bcrypt hash, for the configuration."),
     "trust": Place("eyot_cli.trust.group", "trust", "Keep operators, accounts and users, in nsc's store."),
     "upgrade": Place("eyot_cli.upgrade.commands", "upgrade", "Signed packages for devices, by rings."),
     "completion": Place("eyot_cli.completion", "completion", "Print the completion script for SHELL."),
+}
+
+
+#: Other names of commands, as in the nats tool; no list and no completion offers them.
+ALIASES: Final = {
+    "con": "consumer",
+    "ctx": "context",
+    "obj": "object",
+    "publish": "pub",
+    "req": "request",
+    "str": "stream",
+    "subscribe": "sub",
 }
 
 
@@ -162,7 +174,7 @@ def cli(
     )
 
 
-cli.take(COMMANDS, lambda command: take_anywhere(cli, command))
+cli.take(COMMANDS, ALIASES, lambda command: take_anywhere(cli, command))
 
 
 def main() -> int:

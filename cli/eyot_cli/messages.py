@@ -1,4 +1,4 @@
-"""`eyot pub`, `eyot req` and `eyot sub`: basic messaging; the `nats` tool does more."""
+"""`eyot pub`, `eyot request` and `eyot sub`: basic messaging; the `nats` tool does more."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def publish(target: Target, subject: str, payload: str | None, header: tuple[str
     target.with_client(send)
 
 
-@click.command("req")
+@click.command("request")
 @click.argument("subject")
 @click.argument("payload", required=False)
 @click.option("--header", "-H", multiple=True, metavar="NAME:VALUE", help="a header; may be given several times")

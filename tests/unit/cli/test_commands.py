@@ -12,7 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from eyot_cli.main import COMMANDS, cli
+from eyot_cli.main import ALIASES, COMMANDS, cli
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -72,6 +72,14 @@ def test_the_list_says_of_a_command_what_the_command_says_of_itself(name: str) -
     command = cli.commands[name]
     assert command.name == name
     assert command.get_short_help_str(60) == COMMANDS[name].line
+
+
+@pytest.mark.parametrize(("alias", "name"), ALIASES.items())
+def test_the_other_names_of_the_nats_tool_work(alias: str, name: str) -> None:
+    assert alias not in cli.commands
+    other, own = (CliRunner().invoke(cli, [each, "--help"]).output.splitlines() for each in (alias, name))
+    assert other[0].startswith(f"Usage: cli {alias} ")
+    assert other[1:] == own[1:]
 
 
 #: What `eyot` never loads for these words, with all below each: as it starts on every call of a script.
