@@ -70,8 +70,8 @@ UNUSED = frozenset(
 )
 #: Whole names that are not used: compression has copies, too, but nothing is just "the copies".
 UNUSED_ALONE = frozenset({"_copies", "COPIES"})
-#: Names of functions that say neither what is done nor to what; as a state (`self._held`) some of them are clear.
-UNUSED_FUNCTIONS = frozenset({"_fits", "_held", "_home", "_placed", "_say"})
+#: Functions whose names say neither what is done nor to what; as a state (`self._held`) some of these are clear.
+_VAGUE = re.compile(r"^\s*(?:async )?(?:def|cdef|cpdef)\b[^(=:#]*?\b(_fits|_held|_home|_placed|_say)\(", re.MULTILINE)
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 _CYTHON = re.compile(r"^\s*(?:cdef|cpdef|def|class|ctypedef)\b[^(=:#]*?(\w+)\s*(?=[(=:\n])", re.MULTILINE)
 
@@ -87,11 +87,10 @@ def names(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.id if isinstance(node, ast.Name) else node.attr
 
 
-def functions(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """The functions that a module defines, with their lines."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node.lineno, node.name
+def vague_functions(text: str) -> Iterator[tuple[int, str]]:
+    """The functions in a module's text whose names are too vague, with their lines."""
+    for found in _VAGUE.finditer(text):
+        yield text.count("\n", 0, found.start(1)) + 1, found[1]
 
 
 def cython_names(text: str) -> Iterator[tuple[int, str]]:
@@ -110,13 +109,11 @@ def found_in(path: Path) -> list[str]:
     """The lines of a module whose names have unused words."""
     place, text = path.relative_to(TOP), path.read_text()
     if path.suffix == ".py":
-        tree = ast.parse(text)
-        defined = [(line, name) for line, name in names(tree) if not name.startswith("test_")]
-        vague = [(line, name) for line, name in functions(tree) if name in UNUSED_FUNCTIONS]
+        defined = [(line, name) for line, name in names(ast.parse(text)) if not name.startswith("test_")]
     else:
         defined = list(cython_names(text))
-        vague = []  # functions and variables are not told apart there
-    return [f"{place}:{line} {name}" for line, name in [*(each for each in defined if unused_words(each[1])), *vague]]
+    found = [(line, name) for line, name in defined if unused_words(name)]
+    return [f"{place}:{line} {name}" for line, name in [*found, *vague_functions(text)]]
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -155,8 +152,8 @@ def test_unused_words_are_found_in_python(text: str) -> None:
 
 
 def test_functions_are_told_from_the_state_of_the_same_name() -> None:
-    text = "class Reader:\n    def _held(self): self._fits = True"
-    assert [name for _, name in functions(ast.parse(text)) if name in UNUSED_FUNCTIONS] == ["_held"]
+    text = "class Reader:\n    async def _held(self): self._fits = self._placed()\n    cdef inline int _say(self):"
+    assert list(vague_functions(text)) == [(2, "_held"), (3, "_say")]
 
 
 @pytest.mark.parametrize("text", ["cdef class Taker:\n", "cdef inline int look_over(int x):\n", "cdef int life = 3\n"])
