@@ -58,8 +58,8 @@ class NatsContext(msgspec.Struct):
 
 
 def folder() -> Path:
-    """Return the folder of the files of `nats`: below XDG_CONFIG_HOME, or ~/.config."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()) / "nats"
+    """Return the folder of the files of `nats`: below XDG_CONFIG_HOME, or ~/.config; a user without a home has none there."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")) / "nats"
 
 
 def path_of(name: str) -> Path:
@@ -82,12 +82,12 @@ def previous_path() -> Path:
 
 
 def selected() -> str | None:
-    """Return the name of the selected context; None: none is. Raises Failure."""
+    """Return the name of the selected context; None: none is, or this user may not read it, as in jsm.go. Raises Failure."""
     try:
         return selected_path().read_text().strip() or None
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError:
+        return None  # sudo may keep another user's HOME
+    except UnicodeDecodeError as error:
         raise Failure(f"{selected_path()}: {error}: eyot context select NAME writes it") from error
 
 
@@ -124,6 +124,8 @@ def checked(name: str, of: dict[str, Any]) -> NatsContext:
 
 def make_folder() -> None:
     """Make the folder of the files, for the user alone. Raises Failure."""
+    if str(folder()).startswith("~"):
+        raise Failure("this user has no home folder: XDG_CONFIG_HOME names a place for contexts")
     try:
         (folder() / "context").mkdir(0o700, parents=True, exist_ok=True)
     except OSError as error:

@@ -229,7 +229,7 @@ class Target:
 
 def _file(name: str) -> Path | None:
     """Return a file that a context names, from the home folder where it begins with ~."""
-    return Path(name).expanduser() if name else None
+    return Path(os.path.expanduser(name)) if name else None
 
 
 def _without_login(url: str) -> str:

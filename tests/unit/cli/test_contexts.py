@@ -225,3 +225,23 @@ def test_mistakes_name_the_next_step(eyot: Run, files: Path) -> None:
     (files / "context" / "torn.json").write_text('{"url": ')
     assert "mend the file, or eyot context rm torn" in eyot("context", "show", "torn")[2]
     assert eyot("context", "ls")[0] == 0
+
+
+def test_files_that_this_user_may_not_read_are_no_hindrance(
+    eyot: Run, dialed: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", refuse)
+        eyot("pub", "a", "b")
+    assert [each["url"] for each in dialed] == ["nats://127.0.0.1:4222"]
+
+
+def test_a_user_without_a_home(eyot: Run, dialed: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setattr("os.path.expanduser", lambda name: name)
+    eyot("pub", "a", "b")
+    assert [each["url"] for each in dialed] == ["nats://127.0.0.1:4222"]
+    assert "XDG_CONFIG_HOME names a place" in eyot("context", "add", "hub")[2]
