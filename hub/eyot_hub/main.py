@@ -7,6 +7,7 @@
     eyot-hub devices   -c hub.toml            the same continuously: a streaming query with state per device
     eyot-hub backfill  -c hub.toml [TABLE..]  rebuild silver and gold tables
     eyot-hub maintain  -c hub.toml            joins small files, removes old ones; without Spark
+    eyot-hub explain   -c hub.toml TABLE DEVICE METRIC TIME   a window's messages at hub and origin; without Spark
     eyot-hub report    -c hub.toml -o FILE    all of it as one HTML page
     eyot-hub run       -c hub.toml            all of them but devices at intervals in one process
 
@@ -38,6 +39,7 @@ from eyot_hub.errors import HubError
 from eyot_hub.jobs.aggregate import Aggregate, AggregateRound
 from eyot_hub.jobs.bronze import Ingest, Round
 from eyot_hub.jobs.config import Config, ConfigError, load, seconds
+from eyot_hub.jobs.explain import Explanation, explain
 from eyot_hub.jobs.fleet import Fleet
 from eyot_hub.jobs.gaps import Gaps, Report
 from eyot_hub.jobs.health import HealthServer
@@ -50,12 +52,14 @@ from eyot_hub.jobs.session import session
 from eyot_hub.json_log import JsonFormatter
 from eyot_hub.progress import BatchProgress
 from eyot_wire.closed_pipe import until_closed
+from eyot_wire.go.time import rfc3339_to_ns
 from eyot_wire.quoting import printable
 
 log = logging.getLogger("eyot_hub")
 
 #: How long cancelled rounds may take to end, in seconds.
 ABANDON_S: Final = 20.0
+WITHOUT_SPARK: Final = ("maintain", "explain")
 
 
 class Show:
@@ -103,8 +107,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     show = Show(as_json=options.json)
     try:
         config = load(options.config)
-        if options.command == "maintain":
-            return _maintain(config, options, show)
+        if options.command in WITHOUT_SPARK:
+            return int(options.run(config, options, show))
         command: Callable[[SparkSession, Config, argparse.Namespace, Show], int] = options.run
         settings = config.spark_settings()
         if options.command == "run":
@@ -176,6 +180,33 @@ def _maintain(config: Config, options: argparse.Namespace, show: Show) -> int:
         while not stop() and time.monotonic() < due:
             time.sleep(min(1.0, options.every))
     return 0
+
+
+def _explain(config: Config, options: argparse.Namespace, show: Show) -> int:
+    gold = next((one for one in config.gold if one.name == options.table), None)
+    if gold is None:
+        raise ConfigError(f"{options.config}: there is no gold table {options.table!r}")
+    if gold.metrics and options.metric not in gold.metrics:
+        raise ConfigError(f"{options.config}: {options.metric!r} is no metric of gold table {gold.name}")
+    done = explain(config, gold, options.device, options.metric, options.time)
+    window = {name: value for name, value in asdict(done).items() if name != "readings"}
+    show.value({**window, "agrees": done.agrees}, _explained_text(done))
+    show.table(
+        done.readings,
+        [
+            "event_time",
+            "value",
+            "origin_domain",
+            "origin_stream",
+            "origin_sequence",
+            "subject",
+            "stored_at",
+            "stream",
+            "sequence",
+            "counted",
+        ],
+    )
+    return 0 if done.agrees else 1
 
 
 def _gaps(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
@@ -291,7 +322,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="eyot-hub",
         description="The hub's jobs: streams into tables. The same commands run under spark-submit.",
-        epilog="Exit status: 0; 1 for an error (gaps --check: something is missing, lost or moved back); 2 for a mistake in the configuration.",
+        epilog="Exit status: 0; 1 for an error (gaps --check: something is missing, lost or moved back; explain: silver and gold disagree); "
+        "2 for a mistake in the configuration.",
     )
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", title="commands", prog="eyot-hub"
@@ -333,6 +365,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     maintain.add_argument("--no-compact", action="store_true", help="join no files")
     maintain.add_argument("--no-vacuum", action="store_true", help="remove no files")
+    lineage = command("explain", _explain, "the messages that a window of gold was computed from, at hub and origin")
+    lineage.add_argument("table", metavar="TABLE", help="the gold table")
+    lineage.add_argument("device", metavar="DEVICE")
+    lineage.add_argument("metric", metavar="METRIC")
+    lineage.add_argument(
+        "time", type=_instant, metavar="TIME", help="any time within the window (2026-01-31T08:00:00Z)"
+    )
     report = command("report", _report, "gaps and fleet, and all of it as one HTML page")
     report.add_argument(
         "-o",
@@ -352,6 +391,14 @@ def _time(text: str) -> float:
         return seconds(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration (1s, 10m, 24h)") from None
+
+
+def _instant(text: str) -> int:
+    """Parse a time of the command line, in ns since 1970."""
+    try:
+        return rfc3339_to_ns(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time (2026-01-31T08:00:00Z)") from None
 
 
 def _stop_on_signal() -> Callable[[], bool]:
@@ -388,6 +435,17 @@ def _aggregate_text(done: AggregateRound) -> str:
 def _maintained_text(done: Maintained) -> str:
     refused = ", not joined: other jobs write" if done.refused else ""
     return f"{done.table}: {done.files_before} files, now {done.files}{refused}; {done.removed} old files removed"
+
+
+def _explained_text(done: Explanation) -> str:
+    window = f"{done.metric} of {done.device}, {done.window_start.isoformat()} to {done.window_end.isoformat()}"
+    waiting = len(done.readings) - done.found
+    lines = [f"gold {done.gold}: {window}: revision {done.revision}, {done.count} readings"]
+    if not done.agrees:
+        lines.append(f"silver has {done.found} of these readings: backfill computes the window again")
+    if waiting:
+        lines.append(f"{waiting} more readings in silver are counted by the next round of aggregate")
+    return "\n".join(lines)
 
 
 def _gaps_text(report: Report) -> str:
