@@ -210,6 +210,50 @@ def test_a_manifest_under_another_name_is_not_read(fleet: Fleet) -> None:
     fleet.nothing("it is the manifest of eyot_0.4.0+deb12_amd64.deb")
 
 
+def test_what_is_deleted_at_the_hub_is_not_installed(fleet: Fleet) -> None:
+    fleet.publish(make_package(fleet.folder, VERSION, content=CONTENT), "--ring", "field")
+    fleet.does(fleet.hub, "object", "del", fleet.bucket, NAME, "--force")
+    fleet.await_mirror()
+    fleet.fails(f"{NAME} is signed but not in {fleet.bucket}")
+    fleet.does(fleet.hub, "object", "del", fleet.bucket, f"{NAME}.signed", "--force")
+    fleet.await_mirror()
+    done = fleet.fetch("--json")
+    assert (done.code, json.loads(done.out)["refused"]) == (3, [])
+
+
+def test_objects_that_are_nothing_of_an_upgrade_are_passed_over(fleet: Fleet) -> None:
+    """Whoever may write into the bucket can stop no upgrade by what lies beside it."""
+    package = make_package(fleet.folder, VERSION, content=CONTENT)
+
+    async def litter(js: JetStreamContext) -> None:
+        bucket = await js.object_store(fleet.bucket)
+        await bucket.put("notes.txt", b"text")
+        await bucket.put("a.signed", b'{"x": ' + b"[" * 50_000)
+        await bucket.put("b.signed", b"x" * 70_000)
+        for number, record in enumerate((b"text", b'{"x": ' + b"[" * 100_000, b'{"name": "c.signed", "nuid": "*"}')):
+            await js.publish(f"$O.{fleet.bucket}.M.odd{number}", record)
+
+    fleet.ask(fleet.hub, litter)
+    fleet.publish(package, "--ring", "field")
+    done = fleet.fetch("--json")
+    assert (done.code, done.error) == (0, "")
+    said = json.loads(done.out)
+    assert said["version"] == VERSION
+    reasons = {each["name"]: each["why"] for each in said["refused"]}
+    assert set(reasons) == {"a", "b", "c"}
+    assert "no signed manifest" in reasons["a"]
+    assert "70000 bytes, expected are 65536 at most" in reasons["b"]
+    assert "no valid id" in reasons["c"]
+
+
+def test_what_a_power_cut_left_goes(fleet: Fleet) -> None:
+    package = make_package(fleet.folder, VERSION, content=CONTENT)
+    fleet.publish(package, "--ring", "field")
+    (fleet.output / f"{NAME}.part-1").write_bytes(b"half")
+    assert fleet.fetch().code == 0
+    assert [each.name for each in fleet.output.iterdir()] == [NAME]
+
+
 def test_an_empty_bucket_has_nothing(fleet: Fleet) -> None:
     done = fleet.fetch()
     assert (done.code, done.error) == (3, "")
@@ -231,6 +275,8 @@ def test_mistakes_are_named_before_anything_is_sent(fleet: Fleet) -> None:
     assert "--release" in refused.error
     refused = fleet.run(fleet.hub, "upgrade", "sign", str(package), "--key", str(fleet.key), "--ring", "No Ring")
     assert refused.code == 2
+    always = ("--key", str(fleet.key), "--ring", "field", "--expires", "0")
+    assert "at least a second" in fleet.run(fleet.hub, "upgrade", "sign", str(package), *always).error
     fleet.does(fleet.hub, "upgrade", "sign", str(package), "--key", str(fleet.key), "--ring", "field")
     package.write_bytes(make_package(fleet.folder / "output", VERSION, content=b"rebuilt").read_bytes())
     changed = fleet.run(fleet.hub, "upgrade", "publish", fleet.bucket, str(package))

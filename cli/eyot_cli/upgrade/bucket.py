@@ -40,7 +40,7 @@ async def list_objects(target: Target, client: Client, bucket: str) -> dict[str,
     async for message in in_order(target, client, f"OBJ_{bucket}", subject, policy=DeliverPolicy.LAST_PER_SUBJECT):
         try:
             record = msgspec.json.decode(message.data, type=ObjectRecord)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             continue
         if not record.deleted:
             found[record.name] = record

@@ -104,6 +104,8 @@ def sign_package(
     if found.name != PACKAGE:
         raise Failure(f"{package} is the package {found.name}: devices install {PACKAGE} only")
     release = release or _release_of(found.version)
+    if expires < 10**9:
+        raise click.UsageError("--expires is at least a second: 30d")
     now = datetime.now(UTC).replace(microsecond=0)
     try:
         until = now + timedelta(seconds=expires // 10**9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import stat
@@ -105,6 +106,8 @@ def _new_file(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
     """Give a new file beside `path`, which replaces `path` on flash if nothing is raised. Raises Failure."""
     part = path.with_name(f"{path.name}.part-{os.getpid()}")
     try:
+        for left in path.parent.glob(f"{glob.escape(path.name)}.part-*"):
+            left.unlink(missing_ok=True)  # of a command that a power cut ended
         with part.open("xb") as file:
             yield file, part
             file.flush()

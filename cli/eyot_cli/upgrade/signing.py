@@ -182,12 +182,12 @@ def read_unverified(data: bytes) -> OpenedManifest:
 def _decode(data: bytes) -> SignedManifest:
     try:
         return msgspec.json.decode(data, type=SignedManifest)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise RefusedManifest(f"it is no signed manifest: {error}") from None
 
 
 def _manifest_of(signed: SignedManifest) -> Manifest:
     try:
         return msgspec.json.decode(signed.manifest, type=Manifest)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise RefusedManifest(f"this release cannot read the manifest: {error}") from None
