@@ -209,6 +209,30 @@ def test_a_revoked_user_is_cut_by_the_push(play: Callable[..., None], trust: Tru
     play(scenario)
 
 
+def test_a_revoked_device_is_cut_and_its_name_is_free(play: Callable[..., None], trust: TrustTool) -> None:
+    trust.run("add", "user", "pump", "-a", "A")
+
+    async def scenario(site: Site) -> None:
+        await site.push()
+        alice, pump = await site.enter("A", "alice"), await site.enter("A", "pump")
+        path, stolen_key = trust.creds("OP", "A", "pump"), trust.key("user", "pump", "-a", "A")
+        stolen = path.read_text()
+        words = ("fleet", "revoke", "pump", "-a", "A", "-u", site.process.client_url(), "--timeout", str(WAIT_S))
+        revoked = (await asyncio.to_thread(trust.json, *words))["revoked"]
+        assert [(each["name"], each["key"]) for each in revoked] == [("pump", stolen_key)]
+        await site.until(lambda: pump.is_closed)
+        assert not path.exists()
+        await alice.flush(int(WAIT_S))
+        await asyncio.to_thread(trust.run, "add", "user", "pump", "-a", "A")
+        assert trust.key("user", "pump", "-a", "A") != stolen_key
+        await (await site.enter("A", "pump")).flush(int(WAIT_S))
+        path.write_text(stolen)
+        with pytest.raises((nats.errors.Error, OSError)):
+            await site.enter("A", "pump")
+
+    play(scenario)
+
+
 def test_limits_and_expiry_hold(play: Callable[..., None], trust: TrustTool) -> None:
     trust.run("edit", "account", "A", "--conns", "1", "--js-mem-storage", "0", "--payload", "16")
     trust.run("add", "user", "late", "-a", "B", "--start", "2100-01-01")

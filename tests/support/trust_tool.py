@@ -26,14 +26,15 @@ _NONE = (
 
 
 class TrustTool:
-    """Runs commands with `--all-dirs` on a folder."""
+    """Runs commands of `eyot trust`, and of `eyot fleet` if that is the first word, with `--all-dirs` on a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def result(self, *arguments: str | Path) -> Result:
         environment: dict[str, str | None] = dict.fromkeys(_NONE)
-        words = ["trust", "--all-dirs", str(self.folder), *map(str, arguments)]
+        group, rest = ("fleet", arguments[1:]) if arguments[:1] == ("fleet",) else ("trust", arguments)
+        words = [group, "--all-dirs", str(self.folder), *map(str, rest)]
         return CliRunner(env=environment | {"HOME": str(self.folder)}).invoke(cli, words)
 
     def run(self, *arguments: str | Path) -> str:

@@ -65,7 +65,8 @@ class Remote:
         return answer.content
 
 
-def _remote_options(function: Any) -> Any:
+def remote_options(function: Any) -> Any:
+    """Add the options that say where accounts go to, and as whom."""
     for option in (
         click.option("-u", "--account-jwt-server-url", "url", metavar="URL", help="server (the operator's)"),
         click.option("--system-account", metavar="NAME", help="system account (the operator's)"),
@@ -76,7 +77,7 @@ def _remote_options(function: Any) -> Any:
     return function
 
 
-def _remote(session: Session, flags: dict[str, Any], subjects: tuple[str, ...]) -> Remote:
+def find_remote(session: Session, flags: dict[str, Any], subjects: tuple[str, ...]) -> Remote:
     """Return the remote of the flags, with a login that may use these subjects. Raises Failure."""
     target = click.get_current_context().find_object(Target)
     assert target is not None
@@ -129,7 +130,7 @@ def _login(session: Session, account: str | None, user: str | None, subjects: tu
 @click.option("-D", "--diff", is_flag=True, help="compare the accounts of store and servers, change nothing")
 @click.option("-P", "--prune", is_flag=True, help="delete accounts from the servers that are not in the store")
 @click.option("-R", "--account-removal", "removed", metavar="KEY|NAME", help="delete an account from the servers")
-@_remote_options
+@remote_options
 @account_option
 @in_session
 def push(session: Session, account: str | None, every: bool, force: bool, **flags: Any) -> None:
@@ -145,11 +146,11 @@ def push(session: Session, account: str | None, every: bool, force: bool, **flag
     names = session.store.accounts() if every else [] if only_remote else [session.account_name(account)]
     if not force:
         _check_accounts(session, names)
-    remote = _remote(session, flags, (UPDATE, LIST, DELETE))
+    remote = find_remote(session, flags, (UPDATE, LIST, DELETE))
     if remote.is_http and only_remote:
         raise Failure("--diff, --prune and --account-removal need servers with a nats resolver (nats://)")
     if names:
-        _push(remote, names)
+        push_accounts(remote, names)
     if flags["diff"]:
         _show_difference(remote)
     elif flags["prune"]:
@@ -169,7 +170,8 @@ def _check_accounts(session: Session, names: list[str]) -> None:
             )
 
 
-def _push(remote: Remote, names: list[str]) -> None:
+def push_accounts(remote: Remote, names: list[str]) -> None:
+    """Send accounts of the store, and report each server's answer. Raises Failure if a server refuses, or none answers."""
     report, store = remote.session.report, remote.session.store
     tokens = {name: read_text(store.account_path(name)).encode() for name in names}
     if remote.is_http:
@@ -249,12 +251,12 @@ def _delete(remote: Remote, accounts: list[str]) -> None:
 @click.command("pull", cls=TrustCommand)
 @click.option("-A", "--all", "every", is_flag=True, help="all accounts that the servers hold")
 @click.option("-F", "--overwrite-newer", is_flag=True, help="replace accounts of the store that are newer")
-@_remote_options
+@remote_options
 @account_option
 @in_changing_session
 def pull(session: Session, account: str | None, every: bool, overwrite_newer: bool, **flags: Any) -> None:
     """Take accounts from the servers into the store."""
-    remote = _remote(session, flags, (LIST, LOOKUP.format("*")))
+    remote = find_remote(session, flags, (LIST, LOOKUP.format("*")))
     if every and not remote.is_http:
         keys = sorted(_accounts_on_servers(remote))
     else:
