@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,9 +88,9 @@ def test_a_seed_is_private_from_its_first_byte(tmp_path: Path, monkeypatch: pyte
     opened: list[tuple[int, int]] = []
     really_open = os.open
 
-    def note(path: str, flags: int, mode: int = 0o777) -> int:
+    def note(path: str, flags: int, mode: int = 0o777, **where: Any) -> int:
         opened.append((flags, mode))
-        return really_open(path, flags, mode)
+        return really_open(path, flags, mode, **where)
 
     monkeypatch.setattr(files.os, "fsync", look)
     monkeypatch.setattr(files.os, "open", note)
