@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from eyot_cli.trust import resolver
-from support.leaf_pair import server
+from support.eyotd import Eyotd
+from support.leaf_pair import Clients, eventually, reaches, server
 from support.server_process import ServerProcess
 from support.trust_tool import TrustTool
 
@@ -86,10 +88,10 @@ def play(
     monkeypatch.setattr(resolver, "QUIET_S", 0.05)  # there is one server, whose answer has come by then
     started: list[ServerProcess] = []
 
-    def run(scenario: Callable[[Site], Awaitable[None]], kind: str = "--nats-resolver") -> None:
+    def run(scenario: Callable[[Site], Awaitable[None]], kind: str = "--nats-resolver", more: str = "") -> None:
         config = trust.run("generate", "config", kind)
         config = config.replace("'./jwt'", "'%WORKDIR%/jwt'").replace("allow_delete: false", "allow_delete: true")
-        process = server(request.param, config, tmp_path / request.param)
+        process = server(request.param, config + more, tmp_path / request.param)
         started.append(process)
         process.start()
         site = Site(trust, process)
@@ -231,6 +233,44 @@ def test_a_revoked_device_is_cut_and_its_name_is_free(play: Callable[..., None],
             await site.enter("A", "pump")
 
     play(scenario)
+
+
+def test_a_revoked_leaf_node_is_cut_and_comes_back_with_new_credentials(
+    play: Callable[..., None], trust: TrustTool, tmp_path: Path
+) -> None:
+    """The device keeps running: its link ends with the revocation, and returns once its credentials file is new."""
+    trust.run("add", "user", "pump", "-a", "A")
+    path = trust.creds("OP", "A", "pump")
+    mine = tmp_path / "device.creds"
+    shutil.copy(path, mine)
+
+    async def scenario(site: Site) -> None:
+        await site.push()
+        remote = f'urls: ["nats-leaf://127.0.0.1:{site.process.leaf_port}"], account: A, credentials: "{mine}"'
+        config = f"""
+            server_name: pump
+            accounts {{ A: {{ users: [{{user: acc, password: acc}}] }} }}
+            leafnodes {{ reconnect: 1, remotes = [ {{ {remote} }} ] }}
+        """
+        with Eyotd(config, tmp_path / "device") as device:
+            async with Clients(device) as (at_device,):
+                alice = await site.enter("A", "alice")
+                await reaches(at_device, alice)
+                words = ("fleet", "revoke", "pump", "-a", "A", "-u", site.process.client_url())
+                await asyncio.to_thread(trust.json, *words, "--timeout", str(WAIT_S))
+                await eventually(lambda: _link(device)["state"] != "up")
+                await eventually(lambda: "uthoriz" in str(_link(device)["last_error"]))
+                await eventually(lambda: not site.process.monitor("/leafz")["leafs"])
+                await asyncio.to_thread(trust.run, "add", "user", "pump", "-a", "A")
+                shutil.copy(path, mine)
+                await reaches(at_device, alice)
+
+    play(scenario, more='\nleafnodes { listen: "127.0.0.1:%LEAF_PORT%", no_advertise: true }\n')
+
+
+def _link(device: Eyotd) -> dict[str, Any]:
+    link: dict[str, Any] = device.monitor("/eyot/status")["links"][0]
+    return link
 
 
 def test_limits_and_expiry_hold(play: Callable[..., None], trust: TrustTool) -> None:
