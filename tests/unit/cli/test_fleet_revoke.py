@@ -65,5 +65,16 @@ def test_a_clock_in_1970_leaves_no_token_valid(trust: TrustTool, monkeypatch: py
     assert revocations(trust) == {user["sub"]: user["iat"]}
 
 
+def test_a_token_of_a_clock_ahead_is_revoked(trust: TrustTool, monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead = time.time() + 86400
+    with monkeypatch.context() as wrong:
+        wrong.setattr(time, "time", lambda: ahead)
+        trust.run("edit", "user", "pump", "-a", "A")
+    key = trust.key("user", "pump", "-a", "A")
+    monkeypatch.setattr(fleet, "push_accounts", lambda remote, names: None)
+    trust.run("fleet", "revoke", "pump", "-a", "A", *_NOWHERE)
+    assert revocations(trust) == {key: int(ahead)}
+
+
 def _refuse(remote: object, names: list[str]) -> None:
     raise Failure("no server takes it")
