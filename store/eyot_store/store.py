@@ -150,6 +150,7 @@ class Store:
         self.recounted: list[str] = []  # streams whose counters did not fit their records at the start
         self.damaged: list[str] = []  # sentences about damage found at the start
         self.failing: StoreError | None = None  # why messages cannot be stored at present: the disk fails, or is full
+        self.free_at_failure = 0  # bytes that the file system had free then; much where a quota is what is full
         self.on_fence: Callable[[Log, StoreError], None] | None = None
         """Called in the loop's thread when a stream is found damaged: nothing of it can be read or written any more."""
         self._overlays: Overlays | None = None
@@ -376,7 +377,15 @@ class Store:
             if self.failing is not None and (self.failing.reason == "io" or takes_room([txn])):
                 self.failing = None
         elif error.reason in ("io", "full"):
-            self.failing = error
+            self.failing, self.free_at_failure = error, self.free_bytes()
+
+    def free_bytes(self) -> int:
+        """Bytes that the file system of the store has free; 0: not known."""
+        try:
+            disk = os.statvfs(self.path)
+        except OSError:
+            return 0
+        return disk.f_bavail * disk.f_frsize
 
     def _commit_soon(self, txn: Txn) -> None:
         """Commit a transaction that touches only memory, with others like it, at the loop's next pass."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 
 TOP = Path(__file__).parents[2]
 APT_REPO = TOP / "packaging/apt-repo"
+#: What apt 2.6 and 3.0 say of a file that is not what the signed index names.
+CHANGED = "unexpected size|Hash Sum mismatch|Undetermined Error"
 
 pytestmark = pytest.mark.skipif(
     not all(map(shutil.which, ("apt-ftparchive", "gpg", "apt-get", "dpkg-deb"))),
@@ -198,7 +201,7 @@ def test_a_changed_index_is_refused(repository: Path, tmp_path: Path) -> None:
         file.unlink()
     (folder / "Packages").write_text(changed)
     device = apt(tmp_path, repository)
-    assert "unexpected size" in (said := device.refused("update")) or "Hash Sum mismatch" in said
+    assert re.search(CHANGED, device.refused("update"))
     assert "9.9.9" not in device.get("install", "--simulate", "eyot").stdout
 
 
@@ -209,7 +212,8 @@ def test_a_changed_package_is_refused(repository: Path, tmp_path: Path) -> None:
     package.write_bytes(content)
     device = apt(tmp_path, repository)
     device.done("update")
-    assert "Hash Sum mismatch" in device.refused("install", "eyot")
+    assert re.search(CHANGED, device.refused("install", "eyot"))
+    assert not (device.root / "usr/share/eyot/version").exists()
     assert not (device.root / "usr").exists()
 
 

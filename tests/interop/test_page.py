@@ -19,7 +19,7 @@ from nats.aio.client import Client
 from nats.js.api import ExternalStream, StreamConfig, StreamSource
 from nats.js.errors import APIError
 
-from support.bad_disk import SmallDiskEyotd, disk_library
+from support.bad_disk import FullDiskEyotd, SmallDiskEyotd, disk_library
 from support.leaf_pair import LEAF, LeafPair, eventually
 from support.server_process import ServerProcess
 
@@ -133,10 +133,11 @@ def test_who_may_ask_and_what_the_bundle_holds(tmp_path: Path) -> None:
     assert json.loads(texts["healthz.json"])
 
 
-def test_a_full_disk(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    SmallDiskEyotd.library = disk_library(tmp_path_factory.mktemp("disk"))
+@pytest.mark.parametrize("kind", [SmallDiskEyotd, FullDiskEyotd], ids=["a full disk", "a full quota"])
+def test_a_full_disk(kind: type[SmallDiskEyotd], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    kind.library = disk_library(tmp_path_factory.mktemp("disk"))
     config = 'server_name: full\njetstream { store_dir: "%WORKDIR%/small/js", max_buffered_size: 4M }\n' + PAGE
-    with SmallDiskEyotd(config, tmp_path) as device:
+    with kind(config, tmp_path) as device:
         now = asyncio.run(_fill(device))
         store = next(each for each in now["problems"] if each["what"] == "store")
         assert now["headline"]["text"].startswith(f"Cannot store messages: {store['error']}. Not synced")

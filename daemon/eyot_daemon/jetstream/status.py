@@ -120,20 +120,18 @@ def health(jetstream: RunningJetStream, query: HealthzQuery) -> Unhealthy | None
 
 
 def store_failure(jetstream: RunningJetStream) -> str | None:
-    """Return why the store cannot write at present; None: it can. A full disk that has room again counts as usable until a write fails."""
+    """Return why the store cannot write at present; None: it can.
+
+    A full disk that has room again counts as usable until a write fails. Where there was room when it failed, a quota
+    or the store's own limit is full: only a write that succeeds shows that this is over.
+    """
     store = jetstream.store
     if store.closed:
         return "closed"
     if store.failing is not None:
-        has_room = (
-            store.failing.reason == "full" and os.statvfs(jetstream.path).f_bavail * _block(jetstream) > _ROOM_BYTES
-        )
-        return None if has_room else store.failing.message
+        was_full = store.failing.reason == "full" and store.free_at_failure <= _ROOM_BYTES
+        return None if was_full and store.free_bytes() > _ROOM_BYTES else store.failing.message
     return store.stats.apply_failed or None
-
-
-def _block(jetstream: RunningJetStream) -> int:
-    return os.statvfs(jetstream.path).f_frsize
 
 
 def _config(jetstream: RunningJetStream) -> Json:
