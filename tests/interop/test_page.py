@@ -94,7 +94,7 @@ def _restart_keeps_the_history(device: ServerProcess) -> None:
     (device.workdir / "store" / "eyot" / "page-history").write_bytes(b"damaged")
     device.start()
     asyncio.run(eventually(lambda: streams_of_the_day(device) == before, WAIT_S))
-    assert "is damaged and begins again" in device.log()
+    device.wait_log("is damaged and begins again", WAIT_S)
 
 
 def streams_of_the_day(server: ServerProcess) -> list[str]:

@@ -87,7 +87,8 @@ def test_commands_of_eyot() -> None:
     same(heads, known)
     for name, command in known.items():
         arguments = [each for each in command.params if isinstance(each, click.Argument)]
-        words = [str(each.name).upper() if each.required else f"[{str(each.name).upper()}]" for each in arguments]
+        named = [str(each.metavar if each.nargs < 0 else each.name).upper() for each in arguments]
+        words = [word if each.required else f"[{word}]" for word, each in zip(named, arguments, strict=True)]
         assert heads[name] == " ".join([name, *words]), name
         same(described(page[heads[name]]), options_of(command))
 
