@@ -40,6 +40,10 @@ class ClientState(KnownClient):
             self.dirty = True
             self.clients.broker.mark_dirty(self)
 
+    def renew_out(self) -> None:
+        """Put a new buffer in the place of `out`, which is empty; see `net/transport.py`."""
+        self.out = bytearray()
+
     def trace_output(self, data: bytes) -> None:
         """Enter whole operations that were queued into the protocol trace, which is on."""
         if self.clients.trace is not None:

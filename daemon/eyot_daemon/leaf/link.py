@@ -299,6 +299,10 @@ class LeafConnection:
         """Append the next slice, after the transport sent one that had to wait."""
         return self.output.refill()
 
+    def renew_out(self) -> None:
+        """Keep `out`, which never holds more than a slice."""
+        self.out.clear()
+
     def flush(self) -> None:
         """Pass on slices at the end of the turn, until the transport has enough or none is left."""
         self.dirty = False

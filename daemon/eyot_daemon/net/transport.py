@@ -26,6 +26,7 @@ from typing import Protocol, runtime_checkable
 
 import trio
 
+from eyot_daemon.process.heap import MAPPED_FROM
 from eyot_daemon.turn.backpressure import Gate
 from eyot_daemon.turn.readers import Readers
 
@@ -80,6 +81,14 @@ class Session(Protocol):
         """Refill `out`, which is empty after a backlog; return whether there is something to send again.
 
         A session with bulk data in slices (a leaf link) appends the next slice.
+        """
+        ...
+
+    def renew_out(self) -> None:
+        """Put a new buffer in the place of `out`, which is empty and was very large.
+
+        The C library has mapped such a block on its own, and goes on doing so however small the block becomes: every
+        turn would map and unmap its pages.
         """
         ...
 
@@ -243,11 +252,13 @@ class SocketTransport:
             session.lost(WRITE_ERROR)
             self.close(linger=False)
             return True
-        if sent == len(out):
-            out.clear()
-            return True
-        del out[:sent]
-        return False
+        if sent < len(out):
+            del out[:sent]
+            return False
+        out.clear()
+        if sent >= MAPPED_FROM or self._draining:
+            session.renew_out()
+        return True
 
     async def _drain(self) -> None:
         """Send the rest as the kernel accepts it; ends when everything is sent. The deadline applies to progress."""
@@ -525,9 +536,9 @@ class StreamTransport:
             while True:
                 await self._wake.wait()
                 self._wake = trio.Event()
+                backlog = len(session.out) > READ_SIZE
                 while session.out or (not self._closing and session.refill()):
-                    chunk = bytes(session.out[:READ_SIZE])
-                    del session.out[: len(chunk)]
+                    chunk = self._take_chunk(session)
                     self._in_flight = len(chunk)
                     with trio.move_on_after(self._limits.write_deadline_s or math.inf) as scope:
                         await self._stream.send_all(chunk)
@@ -535,12 +546,21 @@ class StreamTransport:
                         session.slow_consumer(SLOW_DEADLINE)
                         return
                     self._in_flight = 0
+                if backlog:
+                    session.renew_out()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             self._in_flight = 0
             session.out.clear()
             if not self._closing:
                 session.lost(WRITE_ERROR)
                 self.close(linger=False)
+
+    @staticmethod
+    def _take_chunk(session: Session) -> bytes:
+        with memoryview(session.out) as pending:
+            chunk = bytes(pending[:READ_SIZE])
+        del session.out[: len(chunk)]
+        return chunk
 
     async def _say_last_words(self, session: Session) -> None:
         while session.out or self._in_flight:

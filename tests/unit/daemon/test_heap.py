@@ -15,8 +15,7 @@ TURNS = """
 import resource, sys
 from eyot_daemon.process.heap import keep_buffers
 
-if sys.argv[1] == "keep":
-    assert keep_buffers()
+assert keep_buffers()
 out, message = bytearray(), bytes(4096)
 
 
@@ -26,7 +25,9 @@ def turn(messages):
     out.clear()
 
 
-turn(512)
+turn(int(sys.argv[1]))
+if sys.argv[2] == "renewed":
+    out = bytearray()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(300):
     turn(64)
@@ -34,9 +35,16 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-def _faults(how: str) -> int:
-    return int(subprocess.run([sys.executable, "-c", TURNS, how], check=True, capture_output=True, text=True).stdout)
+def _faults(backlog_messages: int, afterwards: str = "same") -> int:
+    command = [sys.executable, "-c", TURNS, str(backlog_messages), afterwards]
+    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def test_a_buffer_that_is_filled_and_emptied_takes_no_new_pages() -> None:
-    assert _faults("keep") < 300  # not one page a turn of 64 pages
+    assert _faults(512) < 300  # not one page a turn of 64 pages
+
+
+def test_after_a_backlog_of_megabytes_only_a_new_buffer_takes_no_new_pages() -> None:
+    """Why transports renew the buffer of a session after a backlog."""
+    assert _faults(4096, "renewed") < 300
+    assert _faults(4096) > 3000
