@@ -128,7 +128,7 @@ def run(loaded: Loaded, arguments: Arguments) -> int:
     import trio
 
     from eyot_daemon.auth.account_tokens import TokenStoreError
-    from eyot_daemon.process.heap import keep_buffers
+    from eyot_daemon.net.heap import keep_buffers
     from eyot_daemon.process.start_error import StartError
     from eyot_daemon.server import Server
 

@@ -26,7 +26,7 @@ from typing import Protocol, runtime_checkable
 
 import trio
 
-from eyot_daemon.process.heap import MAPPED_FROM
+from eyot_daemon.net.heap import MAPPED_FROM
 from eyot_daemon.turn.backpressure import Gate
 from eyot_daemon.turn.readers import Readers
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc
 #: As a turn does: a buffer is filled message by message and emptied. Once it had a backlog, which makes glibc map it.
 TURNS = """
 import resource, sys
-from eyot_daemon.process.heap import keep_buffers
+from eyot_daemon.net.heap import keep_buffers
 
 assert keep_buffers()
 out, message = bytearray(), bytes(4096)
