@@ -30,6 +30,7 @@ from eyot_store.errors import StoreError
 from eyot_store.options import MIB, StoreOptions
 from eyot_store.pages.mend import Examined, examine, store_exists
 from eyot_store.pages.pages import SEQUENCE_KEY, PageError, Pages, Tree
+from eyot_store.pages.survey import DELETED_STREAMS
 from eyot_store.records.codec import RecordCodec
 from eyot_store.records.record import seal, unpack_u64, unseal
 from eyot_store.records.store_cipher import StoreCipher, new_store_cipher, unlock
@@ -46,7 +47,6 @@ JOURNAL_KEY = b"journal"
 MARK_RECORD_KEY = b"journal.high"
 """What LMDB knows about the mark of the journal (`journal/high_water.py`)."""
 ENCRYPTION_KEY = b"encryption"
-DELETED_STREAMS = b"trash:"
 _EXTRA_DBS = 8
 _PROBE_EVERY_S = 1.0
 _STEP_MIN, _STEP_MAX = 4 * MIB, 64 * MIB

@@ -98,6 +98,7 @@ class _Copy:
         with old.lmdb.begin() as txn:
             next_id = txn.get(NEXT_ID_KEY)
             streams = [unpack_u64(key)[0] for key, _ in txn.cursor(old.streams)]
+        known = set(streams)
         self._write(lambda to: to.put(NEXT_ID_KEY, next_id))
         for kind, source, target in (
             (b"streams", old.streams, new.streams),
@@ -107,7 +108,9 @@ class _Copy:
         ):
             for batch in self._batches(source, b""):
                 values = [
-                    (key, new.seal(kind, key, old.unseal(kind, key, value, kind.decode()))) for key, value in batch
+                    (key, new.seal(kind, key, old.unseal(kind, key, value, kind.decode())))
+                    for key, value in batch
+                    if unpack_u64(key[:8])[0] in known  # not of a stream whose entry is lost
                 ]
                 self._write(lambda to, values=values, target=target: to.cursor(target).putmulti(values, append=True))
         for stream_id in streams:

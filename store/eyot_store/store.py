@@ -62,9 +62,14 @@ from eyot_store.txn import FINISHED, OPEN, SUBMITTED, Done, Op, Txn
 Notify = Callable[[Callable[[], None]], None]
 
 
-def settle(path: Path, options: StoreOptions) -> None:
-    """Bring LMDB up to date with the journal of the store in `path`, and leave it without one."""
-    Store.open(path, notify=lambda fn: fn(), options=replace(options, committer="lmdb", inline=True)).close()
+def settle(path: Path, options: StoreOptions) -> list[str]:
+    """Bring LMDB up to date with the journal of the store in `path`, and leave it without one.
+
+    Returns sentences about damage that was found and mended at that.
+    """
+    store = Store.open(path, notify=lambda fn: fn(), options=replace(options, committer="lmdb", inline=True))
+    store.close()
+    return store.damaged
 
 
 def encrypt(path: Path, options: StoreOptions) -> None:

@@ -316,8 +316,11 @@ def check_repair(base: Base, path: Path, readable: Path, seen: Seen, *, raw: boo
         if before is not None and not error.message.startswith("cannot be repaired"):
             seen.wrong.append(f"repair: {error}")
         return
-    # A message that cannot be read keeps its place until somebody deletes it.
-    problems = [each for each in check(path, base.options.keys).problems if "checksum does not match" not in each]
+    # A message that cannot be read keeps its place until somebody deletes it, and so do messages without a stream's entry.
+    unmendable = ("checksum does not match", "its entry is lost")
+    problems = [
+        each for each in check(path, base.options.keys).problems if not any(words in each for words in unmendable)
+    ]
     if problems:
         seen.wrong.append(f"repair leaves: {problems[:2]}")
     after = _readable(base, path, options, seen)

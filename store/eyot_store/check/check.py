@@ -19,7 +19,6 @@ import msgspec
 from eyot_store.changes import decode
 from eyot_store.check.index_check import IndexCheck
 from eyot_store.environment import (
-    DELETED_STREAMS,
     ENCRYPTION_KEY,
     FORMAT_JOURNAL,
     FORMAT_KEY,
@@ -40,7 +39,7 @@ from eyot_store.journal.replay import frame_content
 from eyot_store.native import nodes_of
 from eyot_store.pages.mend import SALVAGED
 from eyot_store.pages.pages import SEQUENCE_KEY, PageError, Pages
-from eyot_store.pages.survey import survey
+from eyot_store.pages.survey import DELETED_STREAMS, stream_number, survey
 from eyot_store.records.codec import RecordCodec
 from eyot_store.records.record import (
     Counters,
@@ -55,6 +54,8 @@ from eyot_store.records.store_cipher import StoreCipher, StoreKeys, unlock
 _BLANK = StoredMessage(0, b"", b"", b"")
 _decode_stream = msgspec.msgpack.Decoder(StreamRecord).decode
 _decode_counters = msgspec.msgpack.Decoder(Counters).decode
+
+LOST_ENTRY = "its entry is lost; its messages and consumers cannot be served, and stay in the file until `--compact`"
 
 CORRUPT_LISTED_MAX = 10_000
 """Damaged sequences that are listed one by one for each stream; beyond that they are only counted."""
@@ -185,6 +186,7 @@ class _Checker:
         self._report = report
         self._problems = report.problems
         self._ids: dict[int, str] = {}  # of streams, to "account/name"
+        self._lost: set[int] = set()  # streams with messages and no entry
         self._subjects: Any = None  # the database with the indexes, if there is one
 
     def run(self) -> None:
@@ -219,6 +221,9 @@ class _Checker:
         with environment.begin(buffers=True) as txn:
             for stream_id, record in records:
                 self._stream(txn, stream_id, record, messages.get(stream_id))
+            self._lost = {number for name in databases if (number := stream_number(name))} - self._ids.keys()
+            self._lost -= {int(key[len(DELETED_STREAMS) :], 16) for key in databases if key.startswith(DELETED_STREAMS)}
+            self._problems += [f"stream {number}: {LOST_ENTRY}" for number in sorted(self._lost)]
             self._shared(txn, handles)
             self._strays(databases)
 
@@ -375,7 +380,8 @@ class _Checker:
                 what = f"{kind} {bytes(key[8:]).decode('utf-8', 'replace')}"
                 stream = self._ids.get(stream_id)
                 if stream is None:
-                    self._problems.append(f"{what}: belongs to stream {stream_id}, which does not exist")
+                    if stream_id not in self._lost:
+                        self._problems.append(f"{what}: belongs to stream {stream_id}, which does not exist")
                     continue
                 try:
                     self._unseal(database, bytes(key), bytes(sealed), f"stream {stream}: {what}")
@@ -387,7 +393,7 @@ class _Checker:
     def _strays(self, databases: set[bytes]) -> None:
         expected = {FORMAT_KEY, JOURNAL_KEY, MARK_RECORD_KEY, ENCRYPTION_KEY, NEXT_ID_KEY, b"streams", b"subjects"}
         expected |= {b"consumers", b"consumer_states", b"positions"}
-        for stream_id in self._ids:
+        for stream_id in (*self._ids, *self._lost):
             expected |= {messages_db_name(stream_id), counters_key(stream_id)}
         for key in databases:
             if key.startswith(SALVAGED):

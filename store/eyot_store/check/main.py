@@ -46,8 +46,10 @@ def _run(arguments: Sequence[str] | None) -> int:
             for sentence in repair_store(path, keys, raw=options.raw):
                 print(f"repaired: {sentence}", file=sys.stderr if options.json else sys.stdout)
         if options.compact:
-            before, after = compact(path, keys)
+            before, after, sentences = compact(path, keys)
             told = sys.stderr if options.json else sys.stdout
+            for sentence in sentences:
+                print(f"repaired: {sentence}", file=told)
             print(f"{path}: {before:,} bytes before, {after:,} after", file=told)
         report = check(path, keys)
     except OSError as error:
@@ -110,16 +112,19 @@ def repair_store(path: Path, keys: StoreKeys | None, *, raw: bool = False) -> li
             _give_back(path, owner.st_uid, owner.st_gid)
 
 
-def compact(path: Path, keys: StoreKeys | None) -> tuple[int, int]:
-    """Rewrite the store, encrypted if a key is given; return the data file's bytes before and after."""
+def compact(path: Path, keys: StoreKeys | None) -> tuple[int, int, list[str]]:
+    """Rewrite the store, encrypted if a key is given; return the data file's bytes before and after.
+
+    The sentences beside them tell of damage that was found and mended at that.
+    """
     sealed = is_sealed(path)
     if sealed is None:
         raise StoreError("io", f"no store in {path}")
     options = StoreOptions(keys=keys if sealed else None)
     owner = (path / "data.mdb").stat()
     try:
-        settle(path, options)
-        return rewrite(path, options, keys)
+        sentences = settle(path, options)
+        return *rewrite(path, options, keys), sentences
     finally:
         if os.geteuid() == 0:
             _give_back(path, owner.st_uid, owner.st_gid)

@@ -28,11 +28,11 @@ from eyot_store.pages.pages import SEQUENCE_KEY, PageError, Pages, Tree
 from eyot_store.pages.survey import INDEX, survey
 from eyot_store.records.record import Counters, is_whole, pack_u64, salt_of, seal, seq_of
 from eyot_store.records.store_cipher import StoreKeys
-from eyot_store.state import LogState
 from eyot_store.store import Store, settle
 
 _BATCH = 4096
 _ORDER = sys.byteorder
+_UNKNOWN = -(1 << 62)  # messages
 _ABOVE_ALL = b"\xff" * 9
 _BRANCH, _LEAF, _OVERFLOW = 1, 2, 4  # flags of a page
 Entries = dict[bytes, bytes]
@@ -46,8 +46,7 @@ def repair(path: Path, keys: StoreKeys | None, *, raw: bool = False) -> list[str
     `raw`: read pages that nothing leads to, too. Raises StoreError.
     """
     options = StoreOptions(keys=keys)
-    store = _open(path, options)
-    sentences = list(store.damaged)
+    store, sentences = _open(path, options)
     names = {log.id: f"{log.account}/{log.name}" for log in store.streams()}
     store.close()
     examined = examine(path)
@@ -78,14 +77,18 @@ def repair(path: Path, keys: StoreKeys | None, *, raw: bool = False) -> list[str
         replace_records(
             path, {name: SALVAGED + name for name in [*indexes, *(messages_db_name(each) for each in kept)]}
         )
+        # As many removed messages may be back as others are lost: counters that fit nothing are computed again.
+        _change_counters(path, {each: {"messages": _UNKNOWN} for each in kept})
     # Set-aside frames are applied, counters are recomputed, and downstreams are asked for their positions.
-    store = _open(path, options)
-    sentences += [sentence for sentence in store.damaged if sentence not in sentences]
+    store, more = _open(path, options)
+    sentences += [sentence for sentence in more if sentence not in sentences]
     left = store.fenced()
     states = {log.id: log.state for log in store.streams() if log.id in kept}
     _note_gone(store, gone)
     store.close()
-    _write_counters(path, states)
+    # A purge in a frame that was set aside may have moved the floor, which stays: what is below is not removed yet.
+    members = ("messages", "bytes", "last_seq", "last_ts_ns")
+    _change_counters(path, {each: {name: getattr(state, name) for name in members} for each, state in states.items()})
     if left:
         raise StoreError("corrupt", f"cannot be repaired: {left[0][1].message}")
     return sentences
@@ -107,11 +110,13 @@ def _raised(failure: StoreError | None) -> None:
         raise failure
 
 
-def _open(path: Path, options: StoreOptions) -> Store:
-    settle(path, options)
-    return Store.open(
+def _open(path: Path, options: StoreOptions) -> tuple[Store, list[str]]:
+    """Open the store without its journal; with sentences about damage that was found and mended at that."""
+    sentences = settle(path, options)
+    store = Store.open(
         path, notify=lambda fn: fn(), options=StoreOptions(keys=options.keys, committer="lmdb", inline=True)
     )
+    return store, list(dict.fromkeys([*sentences, *store.damaged]))
 
 
 class _Salvage:
@@ -318,16 +323,14 @@ def _batches(entries: Entries) -> Iterator[list[tuple[bytes, bytes]]]:
         yield batch
 
 
-def _write_counters(path: Path, states: dict[int, LogState]) -> None:
-    """Write the recomputed counters, and remove the databases of the old messages."""
-    environment = lmdb.open(str(path), max_dbs=len(states) + 8, map_size=(path / "data.mdb").stat().st_size, mode=0o600)
+def _change_counters(path: Path, changes: dict[int, dict[str, int]]) -> None:
+    """Change members of the counters of streams."""
+    environment = lmdb.open(str(path), max_dbs=8, map_size=(path / "data.mdb").stat().st_size, mode=0o600)
     try:
-        for stream_id, state in states.items():
+        for stream_id, members in changes.items():
             key = counters_key(stream_id)
             with environment.begin(write=True) as txn:
-                # A purge in a frame that was set aside may have moved the floor; what is below is not removed yet.
-                floor = counters_of(key, txn.get(key) or b"").floor
-                counters = Counters(state.messages, state.bytes, state.last_seq, state.last_ts_ns, floor)
+                counters = msgspec.structs.replace(counters_of(key, txn.get(key) or b""), **members)
                 txn.put(key, seal(key, msgspec.msgpack.encode(counters)))
     except lmdb.Error as error:
         raise as_store_error(error) from error

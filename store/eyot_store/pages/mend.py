@@ -27,6 +27,7 @@ from eyot_store.errors import StoreError
 from eyot_store.native import child_at, data_at, key_at, nodes_of, search
 from eyot_store.page_check import HEADER_SIZE, WORD
 from eyot_store.pages.lost_commits import counted_anywhere, raise_to, stored_anywhere
+from eyot_store.pages.lost_entries import entries_anywhere
 from eyot_store.pages.pages import EMPTY, Db, Meta, PageError, Pages, Tree, pack_db, pack_meta
 from eyot_store.pages.survey import INDEX, SHARED, STREAMS, Survey, stream_number, survey
 from eyot_store.records.record import Counters, unpack_u64, unseal
@@ -180,9 +181,27 @@ def _salvage(path: Path, pages: Pages, found: Survey, notes: list[str]) -> None:
     kept: dict[bytes, list[tuple[bytes, bytes]]] = {}
     for name in damaged:
         tree = found.trees[name]
-        kept[name] = [] if name == INDEX else readable(pages, tree, lambda error: notes.append(lost(name, error)))  # noqa: B023
+        kept[name] = [] if name == INDEX else readable(pages, tree, lambda error: notes.append(_lost(name, error)))  # noqa: B023
+    if STREAMS in kept:
+        kept[STREAMS] = _with_lost_entries(path, pages, found, kept[STREAMS], notes)
     _store_salvaged(path, kept)
     replace_records(path, {name: SALVAGED + name for name in damaged})
+
+
+def _with_lost_entries(
+    path: Path, pages: Pages, found: Survey, entries: list[tuple[bytes, bytes]], notes: list[str]
+) -> list[tuple[bytes, bytes]]:
+    """Return the entries of streams, with those that are somewhere else in the file."""
+    missing = found.stored - {unpack_u64(key)[0] for key, _ in entries}
+    damaged_page = found.shared[STREAMS].pgno
+    more = entries_anywhere(path / "data.mdb", pages, missing, damaged_page)
+    for each in more:
+        number = unpack_u64(each.key)[0]
+        missing.remove(number)
+        older = "" if each.pgno == damaged_page else "; its configuration may be an older one"
+        notes.append(f"the entry of stream {number} is recovered from page {each.pgno}{older}")
+    notes += [f"the entry of stream {number} is lost" for number in sorted(missing)]
+    return sorted([*entries, *((each.key, each.sealed) for each in more)])
 
 
 def replace_records(path: Path, places: dict[bytes, bytes]) -> None:
@@ -202,11 +221,17 @@ def replace_records(path: Path, places: dict[bytes, bytes]) -> None:
         again.close()
 
 
-def lost(name: bytes, error: PageError) -> str:
+def _lost(name: bytes, error: PageError) -> str:
     """Describe which entries of a shared database are lost."""
     first = unpack_u64(error.low.ljust(8, b"\0")[:8])[0]
-    last = unpack_u64(error.high.ljust(8, b"\0")[:8])[0] if error.high is not None else 0
-    where = f"stream {first}" if first == last else f"streams {first} to {last}" if last else f"streams from {first} on"
+    last = unpack_u64(error.high.ljust(8, b"\0")[:8])[0] if error.high is not None else None
+    where = (
+        f"streams from {first} on"
+        if last is None
+        else f"stream {first}"
+        if first == last
+        else f"streams {first} to {last}"
+    )
     what = {b"streams": "entries", b"consumers": "consumers", b"consumer_states": "states of consumers"}
     return f"{error.message}; {what.get(name, 'positions of mirrors and sources')} of {where} are lost"
 

@@ -14,6 +14,8 @@ from eyot_store.page_check import ANY_KEY, BIG, SUBTREE, WORD, Buffer
 from eyot_store.pages.pages import NO_PAGE, SEQUENCE_KEY, Meta, PageError, Pages, Tree, db_of, tree_name
 
 MESSAGES = b"stream:"
+DELETED_STREAMS = b"trash:"
+"""Before the number of a deleted stream whose messages are still there."""
 STREAMS = b"streams"
 SHARED = (STREAMS, b"consumers", b"consumer_states", b"positions")
 INDEX = b"subjects"
@@ -40,6 +42,12 @@ class Survey:
         self.streams: dict[int, PageError] = {}
         self.free = ""
         self.free_pages = bytearray(0)  # by page: 1 if the list of free pages names it; empty if the list is damaged
+
+    @property
+    def stored(self) -> set[int]:
+        """The streams that have messages or had some, but for deleted ones: each must have an entry."""
+        deleted = {int(key[len(DELETED_STREAMS) :], 16) for key in self.values if key.startswith(DELETED_STREAMS)}
+        return {number for name in self.trees if (number := stream_number(name))} - deleted
 
     @property
     def is_usable(self) -> bool:

@@ -12,6 +12,7 @@ import pytest
 from eyot_store import StoreError, native, page_check
 from eyot_store.check.check import check
 from eyot_store.check.main import compact, main, repair_store
+from eyot_store.check.repair import repair
 from eyot_store.environment import messages_db_name
 from eyot_store.journal.losses import gone_in
 from eyot_store.pages.pages import SEQUENCE_KEY, PageError, Pages, Tree
@@ -356,6 +357,59 @@ def test_what_is_readable_of_a_shared_database_is_kept(path: Path, name: bytes) 
     store.close()
 
 
+def leaf_of_streams(path: Path) -> int:
+    pages = Pages(path / "data.mdb")
+    tree = pages.tree(pages.metas()[0].txnid, b"streams", page_check.ANY_KEY)
+    pages.close()
+    assert tree is not None
+    assert tree.db.depth == 1
+    return tree.db.root
+
+
+@pytest.mark.parametrize("how", ["header", "moved"])
+def test_entries_of_streams_are_found_wherever_they_are(path: Path, how: str) -> None:
+    pgno = leaf_of_streams(path)
+    if how == "header":
+        spoil(path, pgno, 0, b"\x01")  # the page bears another number
+    else:
+        data = bytearray((path / "data.mdb").read_bytes())
+        data += data[pgno * PAGE : (pgno + 1) * PAGE]
+        data[pgno * PAGE : (pgno + 1) * PAGE] = bytes(PAGE)
+        (path / "data.mdb").write_bytes(data)
+    store = open_inline(path)
+    assert sum("is recovered from page" in sentence for sentence in store.damaged) == 3
+    assert not any("is lost" in sentence for sentence in store.damaged)
+    assert [log.name for log in store.streams()] == ["S", "T", "U"]
+    assert [log.state.messages for log in store.streams()] == [600] * 3
+    assert [len(log.consumers()) for log in store.streams()].count(1) == 1
+    store.close()
+    assert check(path).ok
+
+
+def test_what_belongs_to_an_entry_that_is_lost_is_named_until_the_store_is_compacted(path: Path) -> None:
+    data = bytearray((path / "data.mdb").read_bytes())
+    at = leaf_of_streams(path) * PAGE
+    leaf = bytes(data[at : at + PAGE])
+    for index in range(3):
+        _, size, place = native.data_at(leaf, index)
+        entry = leaf[place - 8 : place + size]
+        while (at := data.find(entry)) >= 0:  # older ones, too
+            data[at : at + len(entry)] = bytes(len(entry))
+    (path / "data.mdb").write_bytes(data)
+    sentences = repair(path, None)
+    for number in (1, 2, 3):
+        assert f"the entry of stream {number} is lost" in sentences
+    problems = check(path).problems
+    assert len(problems) == 3
+    assert all("its entry is lost" in problem for problem in problems)
+    store = open_inline(path)
+    assert store.streams() == []
+    fill(store, make_log(store, "NEW"), 3)
+    store.close()
+    assert compact(path, None)[1] < 1 << 20
+    assert check(path).ok
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["header", "zeros", "branch"])
 @pytest.mark.parametrize("sealed", [False, True])
@@ -504,8 +558,14 @@ def test_damages_at_random(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "case"),
-    [(3, 49), (4, 29), (70001, 320), (70001, 429)],
-    ids=["purge set aside", "many ways to a page", "counts of an index agree by chance", "removals of a lost frame"],
+    [(3, 49), (4, 29), (70001, 320), (70001, 429), (70002, 2800)],
+    ids=[
+        "purge set aside",
+        "many ways to a page",
+        "counts of an index agree by chance",
+        "removals of a lost frame",
+        "as many are back as are lost",
+    ],
 )
 def test_damages_that_repairs_did_not_mend(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, case: int
