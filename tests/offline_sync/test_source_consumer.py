@@ -74,6 +74,10 @@ class Run:
         for _ in range(self.chance.randint(1, 4)):
             self.origin.publish(f"m{self.origin.last_seq + 1}".encode())
 
+    def publish_amid(self) -> None:
+        """A message is stored while the next consumer is made."""
+        self.origin.amid = b"?"  # numbered when it is stored
+
     def respond(self) -> None:
         if self.wire.responses:
             reply, body = self.wire.responses.pop(0)
@@ -146,7 +150,7 @@ class Run:
 
 STEPS = (
     "publish", "publish", "respond", "send", "send", "receive", "receive", "commit", "commit",
-    "lose", "fail", "crash", "cut", "restore", "expire",
+    "lose", "fail", "crash", "cut", "restore", "expire", "publish_amid",
 )  # fmt: skip
 
 
@@ -161,7 +165,42 @@ def test_exactly_once_in_order_whatever_happens(mirror: bool, seed: int, steps: 
     run.settle()
     sequences = [seq for seq, _ in run.target.stored]
     assert sequences == list(range(1, run.origin.last_seq + 1))
-    assert all(payload == f"m{seq}".encode() for seq, payload in run.target.stored)
+    assert all(payload in (f"m{seq}".encode(), b"?") for seq, payload in run.target.stored)
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+@pytest.mark.parametrize("copied", [0, 3])
+def test_a_message_that_is_stored_while_the_consumer_is_made(copied: int, mirror: bool) -> None:
+    """nats-server 2.9 begins after it and does not say so."""
+    run = Run(1, mirror=mirror)
+    for _ in range(copied):
+        run.publish()
+    run.settle()
+    before = run.origin.last_seq
+    run.publish_amid()
+    run.cut()
+    run.now += 10
+    run.restore()
+    assert run.origin.last_seq == before + 1
+    run.publish()
+    run.settle()
+    assert [seq for seq, _ in run.target.stored] == list(range(1, run.origin.last_seq + 1))
+
+
+def test_removed_messages_cost_one_more_request_and_no_more() -> None:
+    run = Run(1, mirror=True)
+    run.publish()
+    run.settle()
+    run.cut()
+    last = run.origin.last_seq
+    for _ in range(3):
+        run.publish()
+    run.origin.delete(last + 1)
+    run.restore()
+    before = len(run.wire.asked_from)
+    run.settle()
+    assert run.target.stored[last][0] == last + 2
+    assert len(run.wire.asked_from) == before + 1
 
 
 def test_a_link_that_returns_is_used_at_once() -> None:

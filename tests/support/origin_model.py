@@ -49,6 +49,8 @@ class ModelOrigin:
     restored: int = 0
     timelines: dict[int, int] = field(default_factory=dict)
     created: str = "2026-01-01T00:00:00Z"
+    #: Stored while the next consumer is made, which begins after it (nats-server 2.9).
+    amid: bytes = b""
 
     def recreate(self) -> None:
         """Deleted and made again: nothing of it is left."""
@@ -58,7 +60,8 @@ class ModelOrigin:
         self.created = self.created.replace("2026", str(int(self.created[:4]) + 1))
 
     def info(self) -> bytes:
-        state = {"messages": len(self.messages), "last_seq": self.last_seq}
+        first_seq = min(self.messages, default=self.last_seq + 1)
+        state = {"messages": len(self.messages), "first_seq": first_seq, "last_seq": self.last_seq}
         return json.dumps({"created": self.created, "state": state}).encode()
 
     def message(self, seq: int) -> bytes:
@@ -96,10 +99,14 @@ class ModelOrigin:
             after_ns = rfc3339_to_ns(config["opt_start_time"])
             start = min((seq for seq in self.messages if self.time_of(seq) >= after_ns), default=self.last_seq + 1)
         start = min(start, self.last_seq + 1)
+        late = bool(self.amid) and start == self.last_seq + 1
+        if self.amid:
+            self.publish(self.amid)
+            self.amid = b""
         asked = config.get("metadata", {}).get(stored_times.KEY)
         if asked is not None and self.tells_times:
             config["metadata"][stored_times.KEY] = stored_times.answer(asked, self.time_of)
-        consumer = ModelConsumer(f"c{self.made}", config["deliver_subject"].encode(), start)
+        consumer = ModelConsumer(f"c{self.made}", config["deliver_subject"].encode(), start + late)
         self.consumers[consumer.deliver] = consumer
         return json.dumps(
             {
@@ -109,7 +116,7 @@ class ModelOrigin:
                 "config": config,
                 "delivered": {"consumer_seq": 0, "stream_seq": start - 1},
                 "ack_floor": {"consumer_seq": 0, "stream_seq": 0},
-                "num_pending": sum(1 for seq in self.messages if seq >= start),
+                "num_pending": sum(1 for seq in self.messages if seq >= start + late),
             }
         ).encode()
 

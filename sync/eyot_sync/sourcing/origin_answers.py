@@ -26,6 +26,7 @@ class OriginState(JsStruct, kw_only=True):
     """The used part of the state in STREAM.INFO."""
 
     messages: int = 0
+    first_seq: int = 0
     last_seq: int | None = None
 
 

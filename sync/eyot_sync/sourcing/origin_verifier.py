@@ -18,6 +18,8 @@ from eyot_wire.jetstream.struct import InvalidJson, decode
 
 #: The time limit of the origin's answer about its epoch, seconds; after it, sequences alone count.
 IDENTIFIED_WITHIN_S = 3.0
+#: A consumer with at most so many messages before it was made at the origin's end.
+NEAR_END = 64
 
 
 class OriginVerifier:
@@ -45,6 +47,8 @@ class OriginVerifier:
         self._answers_for_messages = True
         #: STREAM.INFO's answer is awaited.
         self._identity_pending = False
+        #: Messages that the consumer had before it when it was made.
+        self._pending = 0
         #: That answer; None: no usable one came.
         self._info: OriginInfo | None = None
 
@@ -81,6 +85,7 @@ class OriginVerifier:
         """Process the origin's answer to the request; request the last copied message if its time is missing."""
         # A consumer that has delivered shows how far it is, not what the origin has removed: the messages show that.
         told = info.delivered
+        self._pending = info.num_pending
         self.before_first = told.stream_seq if not told.consumer_seq else min(told.stream_seq, self.asked.seq)
         if self._check.heard(info.config.metadata if info.config is not None else {}):
             return []
@@ -101,6 +106,20 @@ class OriginVerifier:
             self._check.message(payload)
             return True
         return False
+
+    def leaves_out(self, first_seq: int) -> bool:
+        """Return whether a consumer whose first message is `first_seq` may have begun too late.
+
+        nats-server 2.9 looks at the end of a stream twice when it makes a consumer. A message that is stored in between
+        is left out, and the answer does not show it. A second consumer begins where it should, since that message is
+        there by then. Where messages were removed, it brings the same first message.
+        """
+        if self._origin.filters or first_seq <= max(self.before_first, self.asked.seq) + 1:
+            return False
+        if self.asked.seq:
+            return self._pending <= NEAR_END
+        first_stored = 0 if self._info is None else self._info.state.first_seq
+        return first_stored < first_seq
 
     def unidentified(self) -> None:
         """Note that the origin does not send its epoch: sequences alone count, as in nats-server."""

@@ -127,6 +127,8 @@ class SourceConsumer:
         self._pending_commits = PendingCommits(resume.last)
         #: Pending batches belong to the previous epoch: they no longer advance `progress.committed_seq`.
         self._restarted = False
+        #: After this sequence a request was repeated, because its consumer may have begun too late. None: none was.
+        self._doubted_after: int | None = None
 
     # -- when to call again ----------------------------------------------------------------------------------------
 
@@ -277,6 +279,8 @@ class SourceConsumer:
             return []
         resume = self.resume
         match self.verifier.verdict(by_time=bool(resume.newer_than_ns)):
+            case Continue() if self._begins_too_late():
+                return self._ask(now)
             case Continue():
                 self._enter(Phase.ACTIVE)
                 return self._go_on()
@@ -295,6 +299,16 @@ class SourceConsumer:
                 self._enter(Phase.ACTIVE)
                 resume.last = OriginPosition(seq)
                 return self._ask(now) if self.request.consumer_seq > 0 else []
+
+    def _begins_too_late(self) -> bool:
+        """Return whether the first message of the consumer may not be the next one; each position is doubted once."""
+        first_seq = self.request.first_seq
+        if not first_seq or self.origin.consumer or self.resume.newer_than_ns or self.progress.epochs:
+            return False
+        if self._doubted_after == self.verifier.asked.seq or not self.verifier.leaves_out(first_seq):
+            return False
+        self._doubted_after = self.verifier.asked.seq
+        return True
 
     def _go_on(self) -> list[Action]:
         """Keep the origin's sequences in a mirror, also where the origin has no messages."""
@@ -330,6 +344,10 @@ class SourceConsumer:
                 return []
             self.progress.gaps += 1
             return self._ask(now)
+        if not request.first_seq:
+            request.first_seq = ack.stream_seq
+            if self.phase is Phase.ACTIVE and self._begins_too_late():
+                return self._ask(now)
         request.consumer_seq = ack.consumer_seq
         request.delivered_seq = ack.stream_seq
         self.progress.lag = ack.pending
@@ -348,7 +366,7 @@ class SourceConsumer:
         """
         request, resume = self.request, self.resume
         consumer = request.consumer.encode()
-        if self.phase not in CONNECTED or not consumer:
+        if self.phase not in CONNECTED or not consumer or not request.first_seq:
             return 0
         self.progress.heard_at = now
         taken, lag = read_run(run, consumer, request.consumer_seq, resume.last.seq, resume.is_old, self._batch)

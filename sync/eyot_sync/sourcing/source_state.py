@@ -113,6 +113,8 @@ class CurrentRequest:
     consumer_seq: int = 0
     #: The same message's sequence.
     delivered_seq: int = 0
+    #: The sequence of the consumer's first message; 0: none was received.
+    first_seq: int = 0
     #: The origin's report about its own origins, oldest first, until the owner reads it.
     told: list[str] = field(default_factory=list)
 
