@@ -229,7 +229,7 @@ def test_its_programs_have_pages_that_man_shows(unpacked: Path) -> None:
     programs = {program.name for program in (unpacked / "usr/bin").iterdir()}
     commands = pages.keys() - programs
     assert programs <= pages.keys()
-    assert commands == {"eyot-trust"}, "commands of `eyot` with a page of their own"
+    assert commands == {"eyot-trust", "eyot-upgrade"}, "commands of `eyot`, and units, with a page of their own"
     for name, page in pages.items():
         # -Z: warnings of what shows pages in a terminal are none of the page's
         shown = subprocess.run(

@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from nats.js import JetStreamContext
 
 from eyot_cli.main import main
 from eyot_cli.upgrade import device as device_module
+from eyot_cli.upgrade.install.rules import open_signed, pinned_keys
 from support.debian_package import make_dpkg, make_package
 from support.leaf_pair import LeafPair
 from support.server_process import ServerProcess
@@ -142,8 +144,11 @@ def test_a_package_reaches_the_devices_ring_by_ring(fleet: Fleet) -> None:
     done = fleet.fetch("--json")
     assert (done.code, done.error) == (0, "")
     assert json.loads(done.out)["version"] == VERSION
-    (fetched,) = fleet.output.iterdir()
+    fetched, signed = sorted(fleet.output.iterdir())
     assert (fetched.name, fetched.read_bytes()) == (NAME, package.read_bytes())
+    # The root part of the upgrade reads it without a module of the package.
+    assert signed.name == f"{NAME}.signed"
+    assert open_signed(signed.read_bytes(), pinned_keys(fleet.pinned)).file_name == NAME
     (listed,) = json.loads(fleet.does(fleet.leaf, "upgrade", "ls", fleet.bucket, "--keys", str(fleet.pinned), "--json"))
     assert (listed["name"], listed["package_stored"], listed["verified"]) == (NAME, True, True)
     text = fleet.does(fleet.hub, "upgrade", "ls", fleet.bucket)
@@ -251,7 +256,22 @@ def test_what_a_power_cut_left_goes(fleet: Fleet) -> None:
     fleet.publish(package, "--ring", "field")
     (fleet.output / f"{NAME}.part-1").write_bytes(b"half")
     assert fleet.fetch().code == 0
-    assert [each.name for each in fleet.output.iterdir()] == [NAME]
+    assert sorted(each.name for each in fleet.output.iterdir()) == [NAME, f"{NAME}.signed"]
+
+
+def test_a_package_from_which_the_device_went_back_is_passed_over(fleet: Fleet) -> None:
+    package = make_package(fleet.folder, VERSION, content=CONTENT)
+    fleet.publish(package, "--ring", "field")
+    refused = fleet.folder / "refused"
+    done = fleet.fetch("--refused", str(refused))
+    assert (done.code, done.error) == (0, "")
+    for each in fleet.output.iterdir():
+        each.unlink()
+    refused.write_text(f"{sha256(package.read_bytes()).hexdigest()} {VERSION} the store: full\n")
+    done = fleet.fetch("--refused", str(refused), "--json")
+    assert (done.code, list(fleet.output.iterdir())) == (3, [])
+    (why,) = json.loads(done.out)["refused"]
+    assert why == {"name": NAME, "why": f"this device went back from it: {VERSION} the store: full"}
 
 
 def test_an_empty_bucket_has_nothing(fleet: Fleet) -> None:

@@ -15,7 +15,7 @@ from eyot_cli.failure import Failure
 from eyot_cli.show import console, print_json, size
 from eyot_cli.upgrade.bucket import ObjectRecord, read_object
 from eyot_cli.upgrade.device import read_device
-from eyot_cli.upgrade.manifest import Device, Manifest, choose
+from eyot_cli.upgrade.manifest import SUFFIX, Device, Manifest, choose
 from eyot_cli.upgrade.offered import Offered, read_offered
 from eyot_cli.upgrade.package import read_package
 from eyot_cli.upgrade.signing import RefusedManifest, open_signed, pinned_keys
@@ -31,18 +31,25 @@ if TYPE_CHECKING:
 NOTHING_OPEN: Final = 3
 
 
-def fetch_package(target: Target, bucket: str, ring: str, pinned: Path, folder: Path) -> int:
-    """Choose, read and verify a package, put it into `folder`; print which; return the exit status. Raises Failure."""
+def fetch_package(target: Target, bucket: str, ring: str, pinned: Path, folder: Path, refused_file: Path | None) -> int:
+    """Choose, read and verify a package, put it and its signed manifest into `folder`; print which; return the exit status.
+
+    `refused_file`: packages that are passed over, as `eyot-upgrade.service` writes it. Raises Failure.
+    """
     keys = pinned_keys(pinned)
+    left = _read_refused(refused_file)
     device = read_device(ring)
     _check_folder(folder)
 
     async def run(client: Client) -> tuple[Manifest | None, list[dict[str, str]]]:
         offered = await read_offered(target, client, bucket, lambda data: open_signed(data, keys))
-        manifest, refused = _chosen(offered, device)
+        manifest, refused = _chosen(offered, device, left)
         if manifest is not None:
-            record = next(each.package for each in offered if each.name == manifest.object_name)
-            await _fetch(target, client, bucket, record, manifest, folder)
+            found = next(each for each in offered if each.name == manifest.object_name)
+            await _fetch(target, client, bucket, found.package, manifest, folder)
+            # It comes last: whoever sees it finds the package.
+            with _new_file(folder / f"{manifest.object_name}{SUFFIX}") as (file, _):
+                file.write(found.signed)
         return manifest, refused
 
     manifest, refused = target.with_client(run)
@@ -59,11 +66,29 @@ def fetch_package(target: Target, bucket: str, ring: str, pinned: Path, folder: 
     return NOTHING_OPEN if manifest is None else 0
 
 
-def _chosen(offered: list[Offered], device: Device) -> tuple[Manifest | None, list[dict[str, str]]]:
-    """Return the manifest to install, and the names of all others with the reasons."""
+def _read_refused(path: Path | None) -> dict[str, str]:
+    """Return the packages from which the device went back: their SHA-256 and why. Raises Failure."""
+    try:
+        lines = [] if path is None else path.read_text().splitlines()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}") from error
+    return {sha256: why for sha256, _, why in (line.partition(" ") for line in lines)}
+
+
+def _chosen(
+    offered: list[Offered], device: Device, left: dict[str, str]
+) -> tuple[Manifest | None, list[dict[str, str]]]:
+    """Return the manifest to install, and the names of all others with the reasons. `left`: of `_read_refused`."""
     manifests = [each.opened.manifest for each in offered if each.opened is not None]
-    choice = choose(manifests, device, datetime.now(UTC))
+    choice = choose([each for each in manifests if each.sha256 not in left], device, datetime.now(UTC))
     refused = [{"name": each.name, "why": each.refused} for each in offered if each.opened is None]
+    refused += [
+        {"name": each.object_name, "why": f"this device went back from it: {left[each.sha256]}"}
+        for each in manifests
+        if each.sha256 in left
+    ]
     refused += [{"name": manifest.object_name, "why": why} for manifest, why in choice.refused]
     return choice.manifest, sorted(refused, key=lambda each: each["name"])
 

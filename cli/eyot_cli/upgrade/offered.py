@@ -23,6 +23,8 @@ class Offered(NamedTuple):
     opened: OpenedManifest | None
     refused: str
     package: ObjectRecord | None
+    #: the signed manifest as it stands in the bucket; empty if it is refused
+    signed: bytes = b""
 
 
 async def read_offered(
@@ -44,5 +46,5 @@ async def read_offered(
         except RefusedManifest as error:
             found.append(Offered(name, None, str(error), objects.get(name)))
         else:
-            found.append(Offered(name, opened, "", objects.get(name)))
+            found.append(Offered(name, opened, "", objects.get(name), bytes(data)))
     return found
