@@ -20,27 +20,23 @@ from services import Services
 from support import hostile
 from support.conversation import CONFIG, Listener, play, script
 from support.eyotd import Eyotd, PlainEyotd
-from support.mqtt_conversation import mqtt_conversation
-from support.server_process import free_port
+from support.mqtt_fuzz import Brokers
 
 #: Growth of a process that needs explaining, after a first phase in which caches fill.
 GROWTH_KB_MAX = 40_000
 WARM_UP_STEPS = 300
 
-_MQTT = 'mqtt {{ listen: "127.0.0.1:{port}" }}\njetstream {{ store_dir: "%WORKDIR%/js" }}\n'
 _LEAF_NODES = 'leafnodes { listen: "127.0.0.1:%LEAF_PORT%" }\n'
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with RST
 
 
 class Daemons:
-    """Both daemons, and the innocent clients that talk through them meanwhile."""
+    """Both daemons, and the innocent clients that one through them meanwhile."""
 
     def __init__(self, folder: Path) -> None:
-        self._mqtt_ports = (free_port(), free_port())
-        configs = [
-            CONFIG + _LEAF_NODES + ("" if "jetstream" in CONFIG else _MQTT.format(port=p)) for p in self._mqtt_ports
-        ]
-        self._servers = (_Checked(configs[0], folder / "compiled"), _CheckedPlain(configs[1], folder / "plain"))
+        config = CONFIG + _LEAF_NODES
+        self._servers = (_Checked(config, folder / "compiled"), _CheckedPlain(config, folder / "plain"))
+        self._mqtt = Brokers(folder, compiled=_Checked, plain=_CheckedPlain)
         self._services = Services(folder / "services")
         self._innocent: list[tuple[Listener, Listener]] = []
         self._warm_kb: list[int] = []
@@ -53,6 +49,7 @@ class Daemons:
             hears = Listener(server.client_port, b"SUB innocent.%d 1\r\n" % server.client_port)
             self._innocent.append((hears, Listener(server.client_port, b"")))
         self._services.start()
+        self._mqtt.start()
         return self
 
     def __exit__(
@@ -61,13 +58,16 @@ class Daemons:
         for server in self._servers:
             server.kill()
         self._services.kill()
+        self._mqtt.kill()
 
     def steps(self) -> dict[str, Callable[[int], None]]:
         return {
             "conversations": self.conversation,
             "crowds": self.crowd,
             "leafs": self.leaf,
-            "mqtt": self.mqtt,
+            "mqtt": self._mqtt.converse,
+            "mqtt_damage": self._mqtt.damage,
+            "mqtt_faults": self._mqtt.faults,
             "services": self._services.ask,
         }
 
@@ -111,17 +111,6 @@ class Daemons:
             if rng.random() < 0.7:
                 user = rng.choice([b"all", b"few", b"nobody"])
                 sock.sendall(b'CONNECT {"user":"%b","pass":"%b","name":"x","headers":true}\r\n' % (user, user))
-            for piece in pieces:
-                sock.sendall(piece)
-            self._end(rng, sock)
-        self._check()
-
-    def mqtt(self, seed: int) -> None:
-        """A conversation of MQTT with bytes changed, lost and doubled, in pieces of any size, with either twin."""
-        rng = Random(seed)
-        port = rng.choice(self._mqtt_ports)
-        pieces = hostile.cut(rng, mqtt_conversation(rng))
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as sock, suppress(OSError):
             for piece in pieces:
                 sock.sendall(piece)
             self._end(rng, sock)

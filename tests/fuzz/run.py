@@ -2,7 +2,8 @@
 
 - differences between the compiled and the plain twin of the hot room;
 - faults: a process that dies, hangs, logs a traceback, keeps connections or memory;
-- effects on others: a pair of well-behaved clients exchanges messages all the time and must receive them all.
+- effects on others: a pair of well-behaved clients exchanges messages all the time and must receive them all;
+- MQTT answers that the specification does not allow.
 
 Each step has its own seed, which determines it. A finding prints the step and its seed and ends the run with exit code
 1; `--only STEP --seed N --seconds 0` repeats it. What is found becomes a regression test beside its fix.
@@ -74,7 +75,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="where to begin counting seeds; random if not given")
     parser.add_argument(
         "--only",
-        help="one step: scanners, fan_outs, stored_runs, record_runs, publish_runs, acknowledgements, conversations, crowds, leafs, mqtt, services",
+        help="one step: scanners, fan_outs, stored_runs, record_runs, publish_runs, acknowledgements, conversations, crowds, leafs, mqtt, "
+        "mqtt_damage, mqtt_faults, services",
     )
     options = parser.parse_args()
     seed: int = secrets.randbits(40) if options.seed is None else options.seed

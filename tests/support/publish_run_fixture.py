@@ -8,7 +8,7 @@ from eyot_wire import _publish_run
 from eyot_wire.mqtt import encoder, publish_run
 from eyot_wire.mqtt.decoder import decode
 from eyot_wire.mqtt.errors import MqttError
-from eyot_wire.mqtt.packets import Connect
+from eyot_wire.mqtt.packet_types import PacketType
 from eyot_wire.mqtt.properties import Properties
 
 #: Plain and compiled.
@@ -62,13 +62,12 @@ def one_by_one(data: bytes, level: int) -> list[object]:
         start = at + 1 + length
         if start + size > len(data):
             break
+        if data[at] >> 4 == PacketType.CONNECT:
+            return [*found, "ProtocolError"]
         try:
-            packet = decode(data[at], data[start : start + size], level)
+            found.append(decode(data[at], data[start : start + size], level))
         except MqttError as error:
             return [*found, type(error).__name__]
-        if isinstance(packet, Connect):
-            return [*found, "ProtocolError"]
-        found.append(packet)
         at = start + size
     return found
 

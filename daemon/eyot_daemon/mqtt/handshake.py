@@ -252,7 +252,13 @@ class Handshake:
             tells_problems=properties.request_problem_information != 0,
         )
         keep_alive = self._keep_alive(connect)
-        connection.send_packet(encoder.connack(connection.level, self._connack(connect, opened, keep_alive)))
+        connack = encoder.connack(connection.level, self._connack(connect, opened, keep_alive))
+        if not connection.fits(connack):
+            log.error("%r - CONNACK has %d bytes, more than the client takes", connection, len(connack))
+            self.publishes_will = False
+            connection.close("Protocol Violation", linger=False)
+            return
+        connection.send_packet(connack)
         connection.keep_alive(keep_alive)
         connection.subscriber.restore()
         session.attach(connection)

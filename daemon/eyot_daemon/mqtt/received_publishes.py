@@ -261,7 +261,10 @@ class ReceivedPublishes:
         if answer.qos == 2 and reason < 0x80 and connection.is_v5:
             self._unreleased[answer.packet_id] = None
         encode = encoder.puback if answer.qos == 1 else encoder.pubrec
-        connection.send_packet(encode(connection.level, answer.packet_id, reason, properties))
+        packet = encode(connection.level, answer.packet_id, reason, properties)
+        if properties is not None and not connection.fits(packet):
+            packet = encode(connection.level, answer.packet_id, reason)  # [MQTT-3.4.2-2], [MQTT-3.5.2-2]
+        connection.send_packet(packet)
 
     def _refused_without_answer(self, result: Result) -> None:
         """Log a refusal that the protocol cannot tell; QoS 1 and 2 of 3.1.1 end the connection after a pause."""

@@ -146,11 +146,23 @@ class MqttSender(ServedClient):
         ts_ns = self.sessions.store.queued_at(queued.sseq)
         return stream_context.of_queued(self.account, queued.subject, queued.payload, ts_ns) if ts_ns else ()
 
+    def fits(self, packet: bytes) -> bool:
+        """Return whether the client takes a packet of this size [MQTT-3.1.2-24]."""
+        return not self._packet_max or len(packet) <= self._packet_max
+
     def send_suback(self, packet: Suback) -> None:
-        self.send_packet(encoder.suback(self.level, packet))
+        self._send_fitting(encoder.suback(self.level, packet))
 
     def send_unsuback(self, packet: Unsuback) -> None:
-        self.send_packet(encoder.unsuback(self.level, packet))
+        self._send_fitting(encoder.unsuback(self.level, packet))
+
+    def _send_fitting(self, packet: bytes) -> None:
+        """Send an answer that grows with its question; end the connection of a client that takes no packet of its size."""
+        if self.fits(packet):
+            self.send_packet(packet)
+        else:
+            log.error("%r - an answer of %d bytes is larger than the client takes", self, len(packet))
+            self.refuse(ReasonCode.PACKET_TOO_LARGE)
 
     def send_disconnect(self, reason: ReasonCode) -> None:
         """Send DISCONNECT, if the client speaks MQTT 5."""
@@ -183,7 +195,7 @@ class MqttSender(ServedClient):
             packet_id=packet_id,
             properties=properties,
         )
-        if self._packet_max and len(packet) > self._packet_max:
+        if not self.fits(packet):
             if topic:
                 self._aliases_out.take_back(topic)  # the client does not hear of it
             return False

@@ -167,6 +167,7 @@ class Session:
         "_stalled",
         "_store",
         "_topic_of",
+        "_unsent",
         "_waiting",
         "_waiting_bytes",
         "_waiting_shared",
@@ -207,7 +208,9 @@ class Session:
         self._waiting: Fifo[Outgoing] = Fifo()
         self._waiting_bytes = 0
         self._next_id = QUEUED_IDS
-        #: a queued message whose identifier is taken by an older one
+        #: messages from memory that a new connection gets again once its window has room, by packet identifier
+        self._unsent: dict[int, Flight] = {}
+        #: queued messages that wait for room in the window, or for their identifier, which an older one has
         self._stalled: Fifo[Queued] = Fifo()
         #: the shared subscriptions of QoS 1 and 2, by filter
         self.shared: dict[str, QueueMember] = {}
@@ -347,10 +350,17 @@ class Session:
         if flight is not None and flight.sseq == queued.sseq and self.queue is not None and flight.source is self.queue:
             self.queue.skip(queued.sseq, ack=False)
             return  # the note that the client has it is on the way to flash
-        if self._stalled or flight is not None:
+        if self._stalled or not self._takes(queued):
             self._stalled.append(queued)
             return
         self._deliver_queued(queued)
+
+    def _takes(self, queued: Queued) -> bool:
+        """Return whether the window has room, and the message's identifier is free.
+
+        The queue hands over what was asked for when there was room, and messages from memory may have come since.
+        """
+        return len(self.flights) < self.window and queued.sseq % QUEUED_IDS + 1 not in self.flights
 
     def _deliver_queued(self, queued: Queued) -> None:
         queue, link = self.queue, self.link
@@ -408,6 +418,7 @@ class Session:
         """PUBACK: the client has a message of QoS 1. Unknown identifiers are passed over: it may have come twice."""
         flight = self.flights.get(packet_id)
         if flight is not None and flight.phase is Phase.PUBLISH and flight.message and flight.message.qos == 1:
+            self._unsent.pop(packet_id, None)
             self._done(flight)
 
     def pubrec(self, packet_id: int, reason: int) -> ReasonCode | None:
@@ -420,6 +431,7 @@ class Session:
             return ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
         if flight.phase is Phase.PUBREL:
             return ReasonCode.SUCCESS
+        self._unsent.pop(packet_id, None)
         if reason >= 0x80:
             self._done(flight)
         elif flight.phase is Phase.PUBLISH:
@@ -470,7 +482,8 @@ class Session:
         self._room_made()
 
     def _room_made(self) -> None:
-        while self._stalled and self._stalled.first.sseq % QUEUED_IDS + 1 not in self.flights:
+        self._send_again()
+        while self._stalled and self._takes(self._stalled.first):
             self._deliver_queued(self._stalled.popleft())
         while self._waiting and self.link is not None and len(self.flights) < self.window:
             outgoing = self._waiting.popleft()
@@ -529,14 +542,23 @@ class Session:
         for flight in list(self.flights.values()):
             if flight.phase is Phase.PUBREL:
                 link.send_pubrel(flight.packet_id)
-            elif flight.phase is Phase.PUBLISH and not flight.sseq and flight.message is not None:
-                link.send_publish(flight.message, flight.packet_id, dup=True)
-        self.pull()
+            elif flight.phase is Phase.PUBLISH and not flight.sseq:
+                self._unsent[flight.packet_id] = flight
+        self._room_made()
+
+    def _send_again(self) -> None:
+        """Send what an earlier connection was sent from memory, as far as the client takes it now [MQTT-3.3.4-9]."""
+        while self._unsent and self.link is not None and len(self.flights) - len(self._unsent) < self.window:
+            flight = self._unsent.pop(next(iter(self._unsent)))
+            assert flight.message is not None, "it was not acknowledged"
+            if not self._sent(self.link.send_publish(flight.message, flight.packet_id, dup=True)):
+                del self.flights[flight.packet_id]
 
     def detach(self) -> None:
         """End without a connection: the queue takes back what the client has not acknowledged, to hand it over first next time."""
         self.link = None
         self._stalled.clear()
+        self._unsent.clear()
         self._waiting_shared.clear()
         for flight in list(self.flights.values()):
             if flight.sseq and flight.phase is Phase.PUBLISH:

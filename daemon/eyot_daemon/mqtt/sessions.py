@@ -84,6 +84,10 @@ class Opened(NamedTuple):
     text: str = ""
 
 
+#: Another CONNECT with the client id came while this one waited for flash: the newer one has the session.
+SUPERSEDED: Final = Opened(None, reason=ReasonCode.SERVER_BUSY, text="another connection of the client came meanwhile")
+
+
 class _Known:
     """A session with what belongs to it here."""
 
@@ -93,8 +97,8 @@ class _Known:
         self.session = session
         self.timer: TimerHandle | None = None
         self.takeovers: list[float] = []
-        #: a CONNECT waits until its record is on flash
-        self.opening = False
+        #: CONNECT packets that wait until its record is on flash
+        self.opening = 0
         #: permissions of the last connection, for its will
         self.access: Access | None = None
 
@@ -275,10 +279,14 @@ class AccountSessions:
     def _cleaned(self, error: str, opening: Opening, done: Callable[[Opened], None]) -> None:
         if error:
             done(Opened(None, reason=ReasonCode.SERVER_UNAVAILABLE, text=error))
-        elif opening.client_id in self._known:  # another one was faster
-            self._take_over(opening, done)
-        else:
+            return
+        known = self._known.get(opening.client_id)
+        if known is None:
             self._make(opening, done)
+        elif known.opening or known.session.link is not None:
+            done(SUPERSEDED)
+        else:
+            self._take_over(opening, done)
 
     def _make(self, opening: Opening, done: Callable[[Opened], None]) -> None:
         record = SessionRecord(client_id=opening.client_id, owner=opening.owner, level=opening.level)
@@ -301,9 +309,11 @@ class AccountSessions:
             return
 
         def saved(error: str) -> None:
-            known.opening = False
-            is_known = self._known.get(record.client_id) is known
-            if not error or (present and is_known):
+            known.opening -= 1
+            if self._known.get(record.client_id) is not known:
+                done(SUPERSEDED)  # which discarded this session
+                return
+            if not error or present:
                 if error:  # a full disk, perhaps: fetching what is queued makes room
                     log.warning(
                         "Account %s: the MQTT session of '%s' is resumed, its expiry interval and will are not on flash: %s",
@@ -313,11 +323,10 @@ class AccountSessions:
                     )
                 done(Opened(session, present))
                 return
-            if is_known:
-                self._remove(known)
+            self._remove(known)
             done(Opened(None, reason=ReasonCode.SERVER_UNAVAILABLE, text=error))
 
-        known.opening = True
+        known.opening += 1
         self.store.put_session(record, saved)
 
     def _add(self, record: SessionRecord, *, persistent: bool) -> _Known:
@@ -340,8 +349,8 @@ class AccountSessions:
         """Handle the end of a session's connection, which has left the session's `link` in place."""
         known = self._known.get(session.client_id)
         session.detach()
-        if known is None or known.session is not session:
-            return
+        if known is None or known.session is not session or known.opening:
+            return  # it is gone, or a newer connection continues it
         known.access = access
         record = session.record
         now_ns = self.account.broker.clock.now_ns()

@@ -163,9 +163,9 @@ class PacketReader:
         self._topics[head] = topic
 
     def _packet(self, source: bytes, at: int, start: int, end: int) -> Packet:
+        if self._level and source[at] >> 4 == PacketType.CONNECT:
+            raise ProtocolError("a second CONNECT")  # [MQTT-3.1.0-2], whatever is in it
         packet = decode(source[at], source[start:end], self._level)
         if type(packet) is Connect:
-            if self._level:
-                raise ProtocolError("a second CONNECT")
             self._level = packet.protocol_level
         return packet
