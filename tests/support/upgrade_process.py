@@ -59,8 +59,9 @@ def dpkg_of(places: Places) -> Dpkg:
 
 
 def systemctl_of(folder: Path) -> list[str]:
-    """A systemctl that writes down what it is asked for."""
-    return ["sh", "-c", f'echo "$@" >>{folder}/systemctl.log', "systemctl"]
+    """A systemctl that writes down what it is asked for, and shows what a file says."""
+    shows = f'[ "$1" != show ] || cat {folder}/shown 2>/dev/null || true'
+    return ["sh", "-c", f'echo "$@" >>{folder}/systemctl.log; {shows}', "systemctl"]
 
 
 def is_change(event: str, arguments: tuple[Any, ...], folder: str) -> bool:

@@ -1,7 +1,8 @@
 """The control socket's reports (`/eyot/status`, `/eyot/syncz`, `/eyot/reloadz`) and the device status, as msgspec Structs.
 
 `eyot` and scripts read them. Times are RFC 3339 (UTC) or, where the name ends in `_s`, seconds; sizes are bytes. An unknown
-member is null, never an estimate.
+member is null, never an estimate. The release before reads `StatusReport` while it watches an upgrade over the air
+(`eyot_cli.upgrade.install.health`): its members stay.
 """
 
 from __future__ import annotations

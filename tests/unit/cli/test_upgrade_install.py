@@ -244,6 +244,32 @@ def test_what_somebody_else_installs_meanwhile_stays(device: Device, tmp_path: P
     device.is_tidy()
 
 
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_daemon_that_takes_long_to_start_is_waited_for(
+    device: Device, tmp_path: Path, key: Ed25519PrivateKey, stays: bool
+) -> None:
+    """As after a power cut, with a large store. One that starts again and again is not."""
+    device.settings = replace(device.settings, grace_s=30.0)
+    device.arrives(package(tmp_path, answers=False), key)
+    device.begin()
+    shown, sleep = device.folder / "shown", device.clock.sleep
+    pauses = 0
+
+    def start(seconds: float) -> None:
+        nonlocal pauses
+        sleep(seconds)
+        pauses += 1
+        shown.write_text(f"MainPID={7 if stays else pauses}\nSubState=start\n")
+        if pauses == 100:
+            health = device.places.root / "usr/lib/eyot/health.json"
+            health.write_text(json.dumps(json.loads(health.read_text()) | {"answers": True}))
+
+    device.clock.sleep = start  # type: ignore[method-assign]
+    device.go_on()
+    assert device.version() == (NEW if stays else FORMER)
+    assert (pauses >= 100) == stays
+
+
 # --- what is not installed
 
 

@@ -123,22 +123,27 @@ class Machine:
         """Watch the daemon; return what is worse for too long, "" if all is well, None if somebody else changed the package."""
         comparison = Comparison(now.before)
         control = Path(now.control)
-        began_s = self._clock.monotonic()
-        bad_s: float | None = None
+        began_s = last_s = self._clock.monotonic()
+        #: how long something has been worse; the time that one start takes, which systemd bounds, does not count
+        worse_s: float | None = None
+        starting: str | None = None
         while self._dpkg.installed(rules.PACKAGE) == (INSTALLED, version):
             sample = read_sample(control)
             at_s = self._clock.monotonic()
             verdict = comparison.compare(sample, at_s)
-            if verdict.worse:
-                if bad_s is None:
-                    bad_s = at_s
-                    self._tell(f"worse than before: {'; '.join(verdict.worse)}")
-                if at_s - bad_s >= now.grace_s:
-                    return "; ".join(verdict.worse)
-            else:
-                bad_s = None
+            before, starting = starting, None if sample is not None else unit.starting_process(self._systemctl)
+            if not verdict.worse:
+                worse_s = None
                 if at_s - began_s >= (UNKNOWN_S if verdict.unknown else watch_s):
                     return ""
+            elif worse_s is None:
+                worse_s = 0.0
+                self._tell(f"worse than before: {'; '.join(verdict.worse)}")
+            elif starting is None or starting != before:
+                worse_s += at_s - last_s
+            if worse_s is not None and worse_s >= now.grace_s:
+                return "; ".join(verdict.worse)
+            last_s = at_s
             self._clock.sleep(POLL_S)
         return None
 

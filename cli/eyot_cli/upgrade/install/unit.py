@@ -96,3 +96,14 @@ def reload_units(systemctl: Sequence[str]) -> None:
     """Have systemd forget the unit; without a systemd that answers there is nothing to forget."""
     with suppress(OSError):
         subprocess.run([*systemctl, "daemon-reload"], capture_output=True, check=False)
+
+
+def starting_process(systemctl: Sequence[str]) -> str | None:
+    """Return the id of the daemon's process that is starting, for example while it recovers a large store; None: none is."""
+    command = [*systemctl, "show", "eyotd.service", "--property=SubState,MainPID"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    found = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
+    return found.get("MainPID") if found.get("SubState") == "start" else None
