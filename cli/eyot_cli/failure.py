@@ -9,3 +9,7 @@ class Failure(Exception):
     def __init__(self, *lines: str) -> None:
         super().__init__(*lines)
         self.lines = lines
+
+
+class OutputClosed(Exception):
+    """Nobody reads standard output any more. `BrokenPipeError` itself would not pass click, which exits with status 1."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
+
+from eyot_cli.failure import OutputClosed
 
 
 class Place(NamedTuple):
@@ -74,6 +76,13 @@ class LazyGroup(click.Group):
     def _line(self, name: str) -> str:
         assert isinstance(self.commands, LazyCommands)
         return self.commands.line(name)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Raises OutputClosed when nobody reads standard output any more."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise OutputClosed from error
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return super().get_command(ctx, self._aliases.get(cmd_name, cmd_name))

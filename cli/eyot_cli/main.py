@@ -15,7 +15,7 @@ import click
 
 from eyot_cli.anywhere import take_anywhere
 from eyot_cli.completion import ASKED_BY
-from eyot_cli.failure import Failure
+from eyot_cli.failure import Failure, OutputClosed
 from eyot_cli.lazy import LazyGroup, Place
 from eyot_cli.show import print_line
 from eyot_cli.target import DEFAULT_CONTROL, DEFAULT_SERVER, Target, TlsFiles
@@ -38,6 +38,7 @@ COMMANDS: Final = {
     "sub": Place("eyot_cli.messages", "subscribe", "Print messages published to SUBJECT."),
     "request": Place("eyot_cli.messages", "request", "Send a request to SUBJECT and print the answer."),
     "reply": Place("eyot_cli.replies", "reply", "Answer requests on SUBJECT with PAYLOAD."),
+    "events": Place("eyot_cli.events", "events", "Show advisories and metrics as they happen."),
     "mqtt": Place("eyot_cli.mqtt.commands", "mqtt", "Publish and subscribe over MQTT; inspect sessions."),
     "passwd": Place("eyot_cli.passwd", "passwd", "Print a password's bcrypt hash, for the configuration."),
     "trust": Place("eyot_cli.trust.group", "trust", "Keep operators, accounts and users, in nsc's store."),
@@ -51,6 +52,7 @@ COMMANDS: Final = {
 ALIASES: Final = {
     "con": "consumer",
     "ctx": "context",
+    "event": "events",
     "obj": "object",
     "publish": "pub",
     "req": "request",
@@ -199,6 +201,8 @@ def _main() -> int:
         return wrong.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
+    except OutputClosed as closed:
+        raise BrokenPipeError from closed
     return code if isinstance(code, int) else 0
 
 

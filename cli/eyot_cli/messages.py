@@ -120,6 +120,15 @@ async def until_done(target: Target, client: Client, done: asyncio.Event) -> Non
             raise Failure(f"the connection to {target.shown_server} is gone")
 
 
+async def next_of(target: Target, client: Client, arrived: asyncio.Queue[Msg]) -> Msg:
+    """Return the next message of a queue that subscriptions fill. Raises Failure if the connection ends first."""
+    while True:
+        with suppress(TimeoutError):
+            return await asyncio.wait_for(arrived.get(), LOOK_S)
+        if client.is_closed and arrived.empty():
+            raise Failure(f"the connection to {target.shown_server} is gone")
+
+
 @click.command("sub")
 @click.argument("subject")
 @click.option("--count", "-n", type=click.IntRange(min=1), help="end after so many messages")

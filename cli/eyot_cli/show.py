@@ -59,7 +59,11 @@ class Out:
     def _console(self) -> Console:
         from rich.console import Console
 
-        return self._given or Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+        class Output(Console):
+            def on_broken_pipe(self) -> None:
+                raise  # rich would end the program with status 1
+
+        return self._given or Output(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
     @property
     def is_terminal(self) -> bool:

@@ -105,8 +105,12 @@ class Target:
         from nats.errors import Error as NatsError
         from nats.js.errors import APIError
 
+        connected = False
+
         async def run() -> T:
+            nonlocal connected
             client = await self._connect()
+            connected = True
             try:
                 return await action(client)
             except APIError as error:
@@ -119,6 +123,8 @@ class Target:
         try:
             return asyncio.run(run())
         except (NatsError, OSError, TimeoutError) as error:
+            if connected and isinstance(error, BrokenPipeError):
+                raise  # nobody reads standard output any more
             raise Failure(f"cannot connect to {self.shown_server}: {said(error)}") from error
 
     def context_name(self) -> str | None:
