@@ -8,6 +8,7 @@
     eyot-hub backfill  -c hub.toml [TABLE..]  rebuild silver and gold tables
     eyot-hub maintain  -c hub.toml            joins small files, removes old ones; without Spark
     eyot-hub explain   -c hub.toml TABLE DEVICE METRIC TIME   a window's messages at hub and origin; without Spark
+    eyot-hub quality   -c hub.toml            the rules of data quality over silver; without Spark
     eyot-hub report    -c hub.toml -o FILE    all of it as one HTML page
     eyot-hub run       -c hub.toml            all of them but devices at intervals in one process
 
@@ -45,6 +46,7 @@ from eyot_hub.jobs.gaps import Gaps, Report
 from eyot_hub.jobs.health import HealthServer
 from eyot_hub.jobs.maintenance import Maintained, Maintenance
 from eyot_hub.jobs.parquet import ingest_parquet
+from eyot_hub.jobs.quality import Quality, failed
 from eyot_hub.jobs.report import write_report
 from eyot_hub.jobs.run import finish, run_jobs, usable
 from eyot_hub.jobs.schedule import Result, Schedule
@@ -59,7 +61,7 @@ log = logging.getLogger("eyot_hub")
 
 #: How long cancelled rounds may take to end, in seconds.
 ABANDON_S: Final = 20.0
-WITHOUT_SPARK: Final = ("maintain", "explain")
+WITHOUT_SPARK: Final = ("maintain", "explain", "quality")
 
 
 class Show:
@@ -209,6 +211,15 @@ def _explain(config: Config, options: argparse.Namespace, show: Show) -> int:
     return 0 if done.agrees else 1
 
 
+def _quality(config: Config, options: argparse.Namespace, show: Show) -> int:
+    if not any(silver.quality for silver in config.silver):
+        raise ConfigError(f"{options.config}: quality needs rules: [[silver.quality]]")
+    rows = Quality(config).run()
+    names = ["silver", "name", "status", "checked", "violations", "devices", "since", "examples"]
+    show.table(rows, names)
+    return 1 if failed(rows) else 0
+
+
 def _gaps(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
     report = Gaps(spark, config).run()
     rows = [
@@ -271,6 +282,8 @@ def _report(spark: SparkSession, config: Config, options: argparse.Namespace, sh
         raise ConfigError(f"--output: there is no folder {folder}")
     Gaps(spark, config).run()
     Fleet(spark, config).run()
+    if any(silver.quality for silver in config.silver):
+        Quality(config).run()
     write_report(spark, config, options.output)
     show.value({"report": options.output}, f"written to {options.output}")
     return 0
@@ -322,7 +335,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="eyot-hub",
         description="The hub's jobs: streams into tables. The same commands run under spark-submit.",
-        epilog="Exit status: 0; 1 for an error (gaps --check: something is missing, lost or moved back; explain: silver and gold disagree); "
+        epilog="Exit status: 0; 1 for an error (gaps --check: something is missing, lost or moved back; explain: silver and gold disagree; "
+        "quality: a rule of severity error fails); "
         "2 for a mistake in the configuration.",
     )
     commands = parser.add_subparsers(
@@ -372,6 +386,7 @@ def _parser() -> argparse.ArgumentParser:
     lineage.add_argument(
         "time", type=_instant, metavar="TIME", help="any time within the window (2026-01-31T08:00:00Z)"
     )
+    command("quality", _quality, "which rules of data quality the silver tables break, and where")
     report = command("report", _report, "gaps and fleet, and all of it as one HTML page")
     report.add_argument(
         "-o",

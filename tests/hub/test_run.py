@@ -62,6 +62,7 @@ def written_config(url: str, folder: Path) -> Path:
         + toml({'"spark.master"': "local[2,4]"}, "spark")
         + toml(run, "run")
         + toml(SILVER, "[silver]")
+        + toml({"rule": "range", "column": "value", "max": 0}, "[silver.quality]")
         + toml(GOLD, "[gold]")
     )
     return path
@@ -126,7 +127,7 @@ def test_all_jobs_run_and_stop_in_mid_work(spark: SparkSession, streams: Streams
     try:
         port = running.until(lambda: next((line["port"] for line in running.lines() if "port" in line), None))
         running.until(lambda: running.rows("ingest") == COUNT and running.rows("aggregate") == COUNT)
-        seen = {"gaps", "fleet", "report", "maintain"}
+        seen = {"gaps", "fleet", "quality", "report", "maintain"}
         running.until(lambda: seen <= {line.get("job") for line in running.lines()})
         running.until(lambda: metric(port, 'eyot_hub_lag_messages{stream="READINGS"}') == 0.0)
         assert metric(port, 'eyot_hub_job_rows_total{job="ingest"}') == COUNT
@@ -145,6 +146,9 @@ def test_all_jobs_run_and_stop_in_mid_work(spark: SparkSession, streams: Streams
     check(spark, config, 2 * COUNT)
     assert schedule.states()["lag"].gauges["lag_messages", "stream", "READINGS"] == 0.0
     assert schedule.states()["gaps"].gauges["gap_sequences", "status", "missing"] == 0.0
+    violations = schedule.states()["quality"].gauges["quality_violations", "rule", "readings/range value"]
+    assert violations == 2 * COUNT
+    assert "1 of 1 rules of data quality fail" in (tmp_path / "page.html").read_text()
 
 
 def test_a_round_that_does_not_end_is_cancelled(spark: SparkSession) -> None:

@@ -40,6 +40,7 @@ from msgspec import structs
 
 from eyot_hub.errors import HubError, OptionError
 from eyot_hub.jobs.payloads import US_PER_UNIT, Field, RecordDecoder, Shape, field_path
+from eyot_hub.jobs.rules import QualitySettings, Rule, rules_problems
 from eyot_hub.options import SourceOptions, source_options
 from eyot_wire import subject
 from eyot_wire.go.duration import parse_duration_ns
@@ -141,6 +142,7 @@ class Silver(_Section):
     required: list[str] = []
     earliest: str = "2000-01-01T00:00:00Z"
     ahead: str = "24h"  # the most that an event may lie after its storage at the hub
+    quality: list[Rule] = []
 
     @property
     def typed(self) -> dict[str, Column]:
@@ -211,6 +213,7 @@ class Run(_Section):
     aggregate: str = "5s"
     gaps: str = "10m"
     fleet: str = "1m"
+    quality: str = "10m"
     report: str = "10m"
     report_path: str = ""  # no path: no report
     maintain: str = "1h"
@@ -238,6 +241,7 @@ class Config(_Section):
     gold: list[Gold] = []
     gaps: Gaps = msgspec.field(default_factory=Gaps)
     fleet: FleetStatus = msgspec.field(default_factory=FleetStatus)
+    quality: QualitySettings = msgspec.field(default_factory=QualitySettings)
     run: Run = msgspec.field(default_factory=Run)
     spark: dict[str, Any] = {}
 
@@ -314,7 +318,10 @@ def _misfit(problem: str, key: str) -> str:
     unknown = _UNKNOWN.fullmatch(problem)
     if unknown is None:
         return f"{key or 'file'}: {problem[0].lower()}{problem[1:]}"
-    section: Any = {"": Config, "lake": Lake, "bronze": Bronze, "gaps": Gaps, "fleet": FleetStatus, "run": Run}.get(key)
+    sections = {"": Config, "lake": Lake, "bronze": Bronze, "gaps": Gaps, "fleet": FleetStatus, "run": Run}
+    section: Any = {**sections, "quality": QualitySettings}.get(key)
+    if key.endswith("]") and ".quality[" in key:
+        return f"{key}.{unknown[1]}: there is no such key of this rule"
     if section is None:
         section = Silver if key.startswith("silver") else Gold
     like = get_close_matches(unknown[1], section.__struct_fields__, n=1)
@@ -354,6 +361,7 @@ def _problems(config: Config) -> list[tuple[str, str]]:
     problems += _duration_problems("bronze.poll", config.bronze.poll)
     problems += _duration_problems("bronze.vacuum_after", config.bronze.vacuum_after)
     problems += _duration_problems("gaps.in_flight_max", config.gaps.in_flight_max)
+    problems += _duration_problems("quality.period", config.quality.period)
     if not problems and 0 < config.bronze.vacuum_hours < VACUUM_HOURS_MIN:
         problems.append(
             ("bronze.vacuum_after", "must be at least 1h: what a job has written and not committed yet is removed, too")
@@ -382,7 +390,7 @@ def _problems(config: Config) -> list[tuple[str, str]]:
 
 def _run_problems(config: Config) -> list[tuple[str, str]]:
     run, problems = config.run, []
-    for key in ("aggregate", "gaps", "fleet", "report", "maintain", "lag", "retry_max", "stop_after"):
+    for key in ("aggregate", "gaps", "fleet", "quality", "report", "maintain", "lag", "retry_max", "stop_after"):
         problems += _duration_problems(f"run.{key}", getattr(run, key))
     if run.ingest:
         problems += _duration_problems("run.ingest", run.ingest)
@@ -432,6 +440,7 @@ def _silver_problems(silver: Silver) -> list[tuple[str, str]]:
     except ValueError:
         problems.append(("earliest", f"{silver.earliest!r} is no time (RFC 3339)"))
     problems += _duration_problems("ahead", silver.ahead)
+    problems += rules_problems(silver.quality, {name: one.type for name, one in silver.typed.items()})
     if not problems:
         try:
             RecordDecoder(silver.shape(by_month=False))

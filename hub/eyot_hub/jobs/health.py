@@ -30,6 +30,7 @@ _GAUGES: Final = {
     "oldest_seconds": "Age of the oldest message beyond the table.",
     "gap_sequences": "Sequences that are not in the table, by status.",
     "devices": "Devices by state.",
+    "quality_violations": "Violations of a rule of data quality.",
 }
 
 

@@ -17,6 +17,7 @@ from eyot_hub.jobs.config import Config
 from eyot_hub.jobs.fleet import Fleet
 from eyot_hub.jobs.gaps import gaps_table, origins_table
 from eyot_hub.jobs.gold import gold_table
+from eyot_hub.jobs.quality import FAILED, WARNED, quality_rows
 from eyot_hub.jobs.report_charts import Piece, amount, columns, duration, lag_bars, strips
 from eyot_hub.jobs.silver import quarantine_table, silver_table
 
@@ -34,7 +35,7 @@ NAMED_MAX: Final = 5
 #: Columns that are left out when all rows lack a value.
 _OPTIONAL: Final = ("domain", "backlog")
 #: Columns of free text, which may wrap.
-_TEXTS: Final = ("device", "domain", "stream", "reported_error", "table")
+_TEXTS: Final = ("device", "domain", "stream", "reported_error", "table", "silver", "name", "examples")
 _TITLES: Final = {"reported_backlog": "backlog, its own word", "rtt_ms_p50": "rtt", "link_up_share": "link up"}
 _STYLE: Final = """
 :root { --ink: #1b1f23; --soft: #5b6570; --line: #dfe4e9; --paper: #fff; --card: #f6f8fa; --bar: #3a7fbf; --held: #b9d5ec;
@@ -56,8 +57,8 @@ td.text { white-space: normal; overflow-wrap: break-word; max-width: 20rem; }
 td.text:first-child, td.text:last-child { min-width: 14rem; }
 tr:hover td { background: var(--card); } td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 .chip { border-radius: 9px; padding: 0.05rem 0.55rem; border: 1px solid currentColor; font-size: 0.8rem; }
-.chip.missing, .chip.lost, .chip.moved_back, .chip.silent { color: var(--bad); } .chip.unknown, .chip.expired, .chip.behind { color: var(--warn); }
-.chip.in_flight { color: var(--way); } .chip.deleted, .chip.filtered { color: var(--quiet); } .chip.synced { color: var(--good); }
+.chip.missing, .chip.lost, .chip.moved_back, .chip.silent, .chip.failed { color: var(--bad); } .chip.unknown, .chip.expired, .chip.behind, .chip.warned { color: var(--warn); }
+.chip.in_flight { color: var(--way); } .chip.deleted, .chip.filtered, .chip.no_data { color: var(--quiet); } .chip.synced, .chip.passed { color: var(--good); }
 svg { width: 100%; min-width: 40rem; height: auto; display: block; } svg text { font: 12px system-ui, sans-serif; fill: var(--ink); } svg text.soft { fill: var(--soft); }
 svg .bar { fill: var(--bar); } svg .held { fill: var(--held); } svg .grid { stroke: var(--line); }
 svg .missing, svg .lost, svg .moved_back { fill: var(--bad); } svg .unknown, svg .expired { fill: var(--warn); } svg .in_flight { fill: var(--way); } svg .deleted, svg .filtered { fill: var(--quiet); }
@@ -95,6 +96,7 @@ def collect(spark: SparkSession, config: Config) -> dict[str, Any]:
         .to_pylist(),
         **_gaps(gaps_table(config).dataframe(spark)),
         **_fleet(Fleet(spark, config).table.dataframe(spark)),
+        "quality": quality_rows(config),
     }
 
 
@@ -135,6 +137,7 @@ def render(found: dict[str, Any]) -> str:
         f"<title>Eyot hub</title><style>{_STYLE}</style><h1>Eyot hub</h1>",
         f"<p class=note>As of {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC</p>",
         verdict(counts, found["tables"][0]["rows"], found["devices"], found["silent"], _whose(gaps)),
+        _quality_verdict(found["quality"]),
         _cards(found["tables"][0]["rows"], len(origins), counts, found["devices"]),
         "<h2>Messages stored, by day</h2>",
         columns(every_day(found["per_day"]), "messages"),
@@ -153,6 +156,7 @@ def render(found: dict[str, Any]) -> str:
         "<h2>Fleet</h2>",
         table(fleet, _fleet_columns(fleet)),
         _only("Silent devices and those behind first;", ROWS_MAX, found["devices"]),
+        *_quality(found["quality"]),
         "<h2>Delay from reading to hub, 95th percentile</h2>",
         lag_bars(found["slow"]),
         _only("The slowest;", len(found["slow"]), found["devices"]) if len(found["slow"]) == PICTURED_MAX else "",
@@ -176,6 +180,30 @@ def render(found: dict[str, Any]) -> str:
         table(found["tables"], ["table", "rows", "files"]),
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _quality_verdict(rows: Sequence[dict[str, Any]]) -> str:
+    """Name the rules that fail, in a sentence; nothing where all pass."""
+    bad = [row for row in rows if row["status"] == FAILED]
+    if not bad:
+        return ""
+    named = ", ".join(escape(f"{row['silver']}: {row['name']}") for row in bad[:NAMED_MAX])
+    more = f" and {len(bad) - NAMED_MAX} more" if len(bad) > NAMED_MAX else ""
+    return f"<p class='verdict bad'>{len(bad)} of {len(rows)} rules of data quality fail: {named}{more}.</p>"
+
+
+def _quality(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Render the section of the rules, those that do not pass first; nothing without rules."""
+    if not rows:
+        return []
+    order = {FAILED: 0, WARNED: 1}
+    worst = sorted(rows, key=lambda row: order.get(row["status"], 2))
+    names = ["silver", "name", "status", "checked", "violations", "share", "devices", "since", "examples"]
+    return [
+        "<h2>Data quality</h2>",
+        table(worst[:ROWS_MAX], names),
+        _only("Those that do not pass first;", ROWS_MAX, len(rows)),
+    ]
 
 
 def _legend(counts: Counter[str]) -> str:
@@ -317,6 +345,8 @@ def _cell(name: str, value: Any) -> str:
         return duration(value)
     if name == "rtt_ms_p50":
         return duration(value / 1000)
+    if name == "share":
+        return f"{value:.2%}"
     if name == "link_up_share":
         return f"<span class=meter><i style='width:{value:.0%}'></i></span>{value:.0%}"
     if isinstance(value, int):

@@ -17,6 +17,7 @@ from eyot_hub.jobs.config import Config, seconds
 from eyot_hub.jobs.fleet import Fleet
 from eyot_hub.jobs.gaps import Gaps
 from eyot_hub.jobs.maintenance import Maintenance
+from eyot_hub.jobs.quality import Quality, failed
 from eyot_hub.jobs.report import STATUSES, write_report
 from eyot_hub.jobs.schedule import GaugeKey, Job, Result, Schedule
 from eyot_hub.planning import Planner
@@ -112,6 +113,9 @@ def run_jobs(spark: SparkSession, config: Config, stop: Callable[[], bool]) -> l
     # All tables exist before the first job starts: two jobs that create one table would fail.
     Gaps(spark, config)
     Fleet(spark, config)
+    ruled = any(silver.quality for silver in config.silver)
+    if ruled:
+        Quality(config)
 
     def gaps() -> Result:
         report = Gaps(spark, config).run()
@@ -128,6 +132,13 @@ def run_jobs(spark: SparkSession, config: Config, stop: Callable[[], bool]) -> l
         gauges = {("devices", "state", state): float(count) for state, count in counts.items()}
         return Result(len(rows), detail={"devices": counts}, gauges=gauges)
 
+    def quality() -> Result:
+        rows = {f"{row['silver']}/{row['name']}": row for row in Quality(config).run()}
+        gauges = {("quality_violations", "rule", name): float(row["violations"]) for name, row in rows.items()}
+        return Result(
+            len(rows), detail={"failed": [name for name, row in rows.items() if failed([row])]}, gauges=gauges
+        )
+
     def report() -> Result:
         part = f"{run.report_path}.part"  # readers see the old page or the new one
         write_report(spark, config, part)
@@ -143,6 +154,7 @@ def run_jobs(spark: SparkSession, config: Config, stop: Callable[[], bool]) -> l
         "aggregate": (run.aggregate, aggregate.round, aggregate.reset),
         "gaps": (run.gaps, gaps, _nothing),
         "fleet": (run.fleet, fleet, _nothing),
+        "quality": (run.quality if ruled else "0s", quality, _nothing),
         "report": (run.report if run.report_path else "0s", report, _nothing),
         "maintain": (run.maintain, maintain, _nothing),
         "lag": (run.lag, lag.round, lag.reset),

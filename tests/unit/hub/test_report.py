@@ -54,7 +54,16 @@ class Page(HTMLParser):
 def page(rows: int = 95, **more: Any) -> str:
     """The page of a hub with `rows` messages."""
     tables = [{"table": "bronze", "rows": rows, "files": 1}]
-    nothing = {"gaps": [], "gap_counts": {}, "gap_rows": 0, "fleet": [], "devices": 0, "silent": 0, "slow": []}
+    nothing = {
+        "gaps": [],
+        "gap_counts": {},
+        "gap_rows": 0,
+        "fleet": [],
+        "devices": 0,
+        "silent": 0,
+        "slow": [],
+        "quality": [],
+    }
     return render({"tables": tables, "per_day": [], "origins": [], **nothing, **more})
 
 
