@@ -104,8 +104,10 @@ def encode_run(
     list items not None,
     dict added not None,
     dict subjects,
+    list times=None,
 ):
     cdef uint8_t key[8]
+    cdef Py_ssize_t at = 0
     cdef Py_ssize_t counted = 0, written = 0, size
     cdef bytes subject, header, payload, record
     cdef bytes before = None
@@ -113,10 +115,13 @@ def encode_run(
     cdef object message
     cdef object number
     cdef PyObject* known
-    if ts_ns < <int64_t>LONG_TIME:
-        return record_run.encode_run(messages, seq, ts_ns, salt, cost, header_cost, items, added, subjects)
+    if (ts_ns if times is None else min(times, default=0)) < <int64_t>LONG_TIME:
+        return record_run.encode_run(messages, seq, ts_ns, salt, cost, header_cost, items, added, subjects, times)
     for one in messages:
         message = message_of(one)
+        if times is not None:
+            ts_ns = times[at]
+            at += 1
         subject = field(message, 0)
         header = field(message, 2)
         payload = field(message, 3)

@@ -69,8 +69,9 @@ def encode_run(
     items: list[tuple[bytes, bytes]],
     added: Added,
     subjects: Subjects | None,
+    times: Sequence[int] | None = None,
 ) -> tuple[int, int]:
-    """Encode messages as records from `seq` and `ts_ns` on, each 1 ns after the previous one.
+    """Encode messages as records from `seq` and `ts_ns` on, each 1 ns after the previous one, or stored at `times`.
 
     Appends (key, record) to `items`, each one's counted size to `added`, and the sequences by subject to
     `subjects`, if given. Returns the counted bytes (their own, `cost` each, and `header_cost` each with a header)
@@ -79,7 +80,7 @@ def encode_run(
     counted = written = 0
     for at, (subject, _, header, payload) in enumerate(messages):
         key = pack_u64(seq + at)
-        body = encode_body((ts_ns + at, subject, header, payload))
+        body = encode_body((ts_ns + at if times is None else times[at], subject, header, payload))
         record = body + pack_crc(crc32(body, crc32(key, salt)))
         items.append((key, record))
         written += len(record)

@@ -39,7 +39,8 @@ def recorded(twin: int, seed: int) -> list[Any]:
     items: Items = []
     added: dict[int, tuple[bytes, int]] = {}
     subjects: dict[bytes, list[int]] | None = {} if rng.random() < 0.7 else None
-    seen: list[Any] = [hot.encode_run(run, seq, ts_ns, codec.salt, 30, 4, items, added, subjects)]
+    times = [ts_ns + rng.choice([0, 1, 1 << 33]) for _ in run] if rng.random() < 0.4 else None
+    seen: list[Any] = [hot.encode_run(run, seq, ts_ns, codec.salt, 30, 4, items, added, subjects, times)]
     seen += [list(items), added, subjects, hot.scan_batch(run, rules)]
     seen.append(hot.pub_acks(run, b'{"stream":"S", "seq":', seq))
     for at in range(rng.randrange(4)):  # others that may stand there

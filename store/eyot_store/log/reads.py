@@ -294,12 +294,12 @@ class LogReads:
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _first_seen(self, from_seq: int) -> int:
-        """Return `from_seq`, or the first sequence after purged ones."""
-        first = max(from_seq, self._view.floor, 1)
-        for hidden in self._view.hidden_ranges:
-            if hidden.first <= first <= hidden.last:
-                first = hidden.last + 1
-        return first
+        """Return `from_seq`, or the first sequence after purged ones.
+
+        A purged range begins at the first message that was there: nothing below its end is left.
+        """
+        ends = [hidden.last + 1 for hidden in self._view.hidden_ranges]
+        return max([from_seq, self._view.floor, 1, *ends])
 
     def sparse(self, filters: tuple[bytes, ...]) -> set[bytes] | None:
         """Return the subjects to read one by one, if the log is tracked and the filters select little of it."""

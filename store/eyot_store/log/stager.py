@@ -91,8 +91,8 @@ class LogStager:
                 part.before[subject] = before
         return seq
 
-    def append_all(self, txn: Txn, messages: Sequence[Message], ts_ns: int) -> int:
-        """Stage consecutive messages, the first stored at `ts_ns`, each 1 ns after the previous one.
+    def append_all(self, txn: Txn, messages: Sequence[Message], ts_ns: int, times: list[int] | None = None) -> int:
+        """Stage consecutive messages, the first stored at `ts_ns`, each 1 ns after the previous one, or at `times`.
 
         Returns the first one's sequence. Equals `append` for each, at a fraction of its cost.
         """
@@ -111,6 +111,7 @@ class LogStager:
             run.items,
             part.added,
             None,
+            times,
         )
         if subjects is not None:
             if subjects.tracked:
@@ -122,7 +123,8 @@ class LogStager:
             state.first_is(first)
         run.bytes += counted
         txn.bytes += written
-        run.last_ts_ns = part.last_ts_ns = state.last_ts_ns = ts_ns + len(messages) - 1
+        last_ts_ns = ts_ns + len(messages) - 1 if times is None else times[-1]
+        run.last_ts_ns = part.last_ts_ns = state.last_ts_ns = last_ts_ns
         part.last_seq = state.last_seq = first + len(messages) - 1
         state.messages += len(messages)
         state.bytes += counted

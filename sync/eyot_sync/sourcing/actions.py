@@ -6,7 +6,6 @@ The owner carries out the actions that each report returns, in order.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from msgspec import Struct
 
@@ -89,19 +88,6 @@ class Copied(Struct, frozen=True, gc=False):
     subject: bytes
     header: bytes
     payload: bytes
-
-
-class Delivered(Protocol):
-    """A message as it arrives over a leaf link: its reply is `<ack subject>@<subject at the origin>`."""
-
-    @property
-    def reply(self) -> bytes: ...
-
-    @property
-    def header(self) -> bytes: ...
-
-    @property
-    def payload(self) -> bytes: ...
 
 
 @dataclass(slots=True)

@@ -30,7 +30,6 @@ from eyot_sync.sourcing.actions import (
     Action,
     Answer,
     Copied,
-    Delivered,
     Progress,
     Release,
     Request,
@@ -39,7 +38,6 @@ from eyot_sync.sourcing.actions import (
     Unsubscribe,
     ack_position_header,
 )
-from eyot_sync.sourcing.message_runs import read_run
 from eyot_sync.sourcing.origin import Origin, consumer_request, release_request, reset_request
 from eyot_sync.sourcing.origin_answers import CreateResponse, ErrorOnly
 from eyot_sync.sourcing.origin_check import CHECKPOINTS_MAX, OriginPosition
@@ -51,8 +49,10 @@ from eyot_sync.sourcing.source_state import HEARTBEAT_S, CurrentRequest, Request
 from eyot_wire import headers
 from eyot_wire.digits import parse_uint
 from eyot_wire.jetstream.ack import decode_ack_reply
+from eyot_wire.jetstream.copied_run import Delivered
 from eyot_wire.jetstream.error_codes import JSMirrorConsumerRequiresAckFCErr, JSSourceConsumerRequiresAckFCErr
 from eyot_wire.jetstream.errors import ApiError, error
+from eyot_wire.jetstream.native import read_run
 from eyot_wire.jetstream.struct import InvalidJson, decode
 
 #: After this long, or this many intervals, without heartbeat, the consumer counts as deleted or the link as dead.
@@ -369,7 +369,8 @@ class SourceConsumer:
         if self.phase not in CONNECTED or not consumer or not request.first_seq:
             return 0
         self.progress.heard_at = now
-        taken, lag = read_run(run, consumer, request.consumer_seq, resume.last.seq, resume.is_old, self._batch)
+        is_old = resume.is_old if resume.old_upto else None
+        taken, lag = read_run(run, consumer, request.consumer_seq, resume.last.seq, is_old, Copied, self._batch)
         if taken:
             request.consumer_seq += taken
             resume.last = _origin_position(self._batch[-1])

@@ -8,6 +8,7 @@ import pytest
 from eyot_store import Log, Store
 from eyot_store.log import reads as log_reads
 from eyot_store.log import subjects as log_subjects
+from eyot_wire.native import StoredRun
 from support.store import Loop, commit, fill, make_log, open_inline
 
 
@@ -180,6 +181,21 @@ def test_purge(store: Store, log: Log, below: int, filter_: bytes, keep: int, le
         subject: n for subject, n in ((b"a", sum(s % 2 for s in left)), (b"b", sum(s % 2 == 0 for s in left))) if n
     }
     assert dict(log.subject_totals()) == totals
+
+
+def test_what_a_purge_takes_is_not_read_while_that_is_under_way(store: Store, log: Log) -> None:
+    fill(store, log, 4)
+    txn = store.begin()
+    log.remove(txn, 1)
+    assert commit(store, txn) is None
+    txn = store.begin()
+    log.purge(txn, below_seq=4)
+    run = StoredRun()
+    assert log.reading(run, 1, up_to=4, max_bytes=1 << 20)() == 5
+    assert run.seqs() == [4]
+    assert seqs(log) == [4]
+    store.abort(txn)
+    assert seqs(log) == [2, 3, 4]
 
 
 def test_purge_takes_staged_messages_too(store: Store, log: Log) -> None:

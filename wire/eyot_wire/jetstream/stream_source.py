@@ -103,6 +103,11 @@ class SourceStamp:
             return b"%b %d %b %b%b%d" % (self._name, seq, self._origin, subject, epoch, stored_ns)
         return b"%b %d %b %b" % (self._name, seq, self._origin, subject)
 
+    @property
+    def around_seq(self) -> tuple[bytes, bytes]:
+        """Return what stands before and after the sequence in a block of its own, up to the subject; without an epoch."""
+        return b"NATS/1.0\r\nNats-Stream-Source: %b " % self._name, b" %b " % self._origin
+
     def block(self, seq: int, subject: bytes, epoch: bytes = b"", stored_ns: int = 0) -> bytes:
         """Return the whole header block of a copied message that had no header."""
         return b"NATS/1.0\r\nNats-Stream-Source: %b\r\n\r\n" % self.value(seq, subject, epoch, stored_ns)

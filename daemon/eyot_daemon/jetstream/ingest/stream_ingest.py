@@ -47,6 +47,7 @@ log = logging.getLogger("eyot.jetstream")
 
 NATS_FIELD = b"\r\nNats-"
 SOURCE_FIELD = b"\r\nNats-Stream-Source:"
+MSG_ID_FIELD = b"\r\nNats-Msg-Id:"
 LAST_ID_FIELD = b"\r\n" + EXPECTED_LAST_MSG_ID + b":"
 
 
@@ -300,8 +301,9 @@ class StreamIngest(MessageStager):
         self._now_ns = self._start_ns()
         refusal = None
         taken = 0
-        if not mirror and self._appends_plainly:
-            taken = self._append_plain(txn, batch, messages, subjects)
+        if self._appends_plainly:
+            append = self._append_mirrored if mirror else self._append_sourced
+            taken = append(txn, batch, messages, subjects)
             messages = messages[batch.stored :]
         for message in messages:
             subject = message.subject
@@ -327,30 +329,63 @@ class StreamIngest(MessageStager):
 
     @property
     def _appends_plainly(self) -> bool:
-        """Whether a source's message whose header asks for nothing is appended as it is."""
+        """Whether a copied message whose header asks for nothing is appended as it is."""
         special = (self._transform, self._counters, self._republisher)
         return self.config.discard != "new" and all(each is None for each in special)
 
-    def _append_plain(self, txn: "Txn", batch: Batch, messages: Sequence[CopiedMessage], subjects: set[bytes]) -> int:
+    def _append_sourced(self, txn: "Txn", batch: Batch, messages: Sequence[CopiedMessage], subjects: set[bytes]) -> int:
         """Append a source's messages up to the first whose header holds more of NATS' than where it is from.
 
         Returns the last origin sequence appended, 0 for none.
         """
-        append, ts_ns = self._log.append, self._now_ns
-        taken = 0
+        run = []
         for message in messages:
             header, subject = message.header, message.subject
             if header.count(NATS_FIELD) > 1 or SOURCE_FIELD not in header:
                 break
-            append(txn, subject, header, message.payload, ts_ns)
-            ts_ns += 1
-            batch.stored += 1
-            taken = message.origin_seq
+            run.append((subject, b"", header, message.payload))
             subjects.add(subject)
-        if taken:
-            self._now_ns = ts_ns
-            self._last_msg_id = b""
-        return taken
+        if not run:
+            return 0
+        self._log.append_all(txn, run, self._now_ns)
+        batch.stored = len(run)
+        self._now_ns += len(run)
+        self._last_msg_id = b""
+        return messages[len(run) - 1].origin_seq
+
+    def _append_mirrored(
+        self, txn: "Txn", batch: Batch, messages: Sequence[CopiedMessage], subjects: set[bytes]
+    ) -> int:
+        """Append a mirror's messages up to the first whose header asks for something, or whose sequence is not above the last one.
+
+        Returns the last origin sequence appended, 0 for none.
+        """
+        log, last_seq = self._log, self._log.state.last_seq
+        run: list[tuple[bytes, bytes, bytes, bytes]] = []
+        times: list[int] = []
+        for message in messages:
+            seq, header = message.origin_seq, message.header
+            if seq <= last_seq or header.count(NATS_FIELD) > (MSG_ID_FIELD in header) + (SOURCE_FIELD in header):
+                break
+            if seq == last_seq + 1:
+                run.append((message.subject, b"", header, message.payload))
+                times.append(message.ts_ns)
+            else:
+                batch.stored += self._append_run(txn, run, times) + 1
+                run, times = [], []
+                log.append(txn, message.subject, header, message.payload, message.ts_ns, seq)
+            subjects.add(message.subject)
+            last_seq = seq
+        batch.stored += self._append_run(txn, run, times)
+        if not batch.stored:
+            return 0
+        self._last_msg_id = nats_fields(messages[batch.stored - 1].header).get(MSG_ID, b"")
+        return last_seq
+
+    def _append_run(self, txn: "Txn", run: "list[tuple[bytes, bytes, bytes, bytes]]", times: list[int]) -> int:
+        if run:
+            self._log.append_all(txn, run, times[0], times)
+        return len(run)
 
     def _copy(self, txn: "Txn", batch: Batch, message: CopiedMessage, subject: bytes, mirror: bool) -> bool:
         fields = nats_fields(message.header)

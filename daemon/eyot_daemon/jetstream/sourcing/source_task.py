@@ -53,6 +53,7 @@ from eyot_wire.frames import LeafMsg
 from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.jetstream.error_codes import JSStreamStoreFailedF
 from eyot_wire.jetstream.errors import ApiError, error
+from eyot_wire.jetstream.native import stamp_run
 from eyot_wire.jetstream.stream import StreamSource, StreamSourceInfo
 from eyot_wire.jetstream.stream_source import epoch_field, identity_of
 from eyot_wire.nuid import short_id
@@ -352,11 +353,7 @@ class SourceTask:
                 else each
                 for each in batch
             ]
-        return [
-            Copied(seq, each.ts_ns, subject, stamp(each.header, seq, subject), each.payload)
-            for each in batch
-            for seq, subject in ((each.origin_seq, each.subject),)
-        ]
+        return stamp_run(batch, *origin.mark.around_seq, stamp, Copied)
 
     def _marked(self, copies: list[Copied], batch: Sequence[Copied]) -> list[Copied]:
         """Add the epoch to the header of a source's first message, where mirrors of this stream would otherwise misread it.

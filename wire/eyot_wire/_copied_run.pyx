@@ -1,0 +1,116 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, auto_pickle=False, embedsignature=False
+"""Runs of copied messages in C: the compiled twin of jetstream/copied_run.py, which documents the functions."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memchr, memcmp, memcpy
+
+cdef uint64_t NUMBER_MAX = 0x7FFFFFFFFFFFFFFF
+#: The dots before the token with what is left and the subject.
+cdef enum:
+    DOTS = 8
+
+
+cdef inline int64_t number_of(const char* start, const char* end) noexcept nogil:
+    # -1: no number, or one above NUMBER_MAX.
+    cdef uint64_t value = 0
+    cdef unsigned char digit
+    if start == end:
+        return -1
+    while start < end:
+        digit = <unsigned char>start[0] - 48  # below "0" it wraps
+        if digit > 9 or value > (NUMBER_MAX - digit) // 10:
+            return -1
+        value = value * 10 + digit
+        start += 1
+    return <int64_t>value
+
+
+def read_run(
+    run, bytes consumer not None, int64_t consumer_seq, int64_t last_seq, is_old, make, list into not None
+):
+    cdef Py_ssize_t taken = 0, index
+    cdef int64_t seq, ts_ns, more, pending = 0
+    cdef bytes reply
+    cdef const char* starts[DOTS + 1]
+    cdef const char* at
+    cdef const char* end
+    cdef const char* mark
+    for delivered in run:
+        reply = <bytes?>delivered.reply
+        at = PyBytes_AS_STRING(reply)
+        end = at + PyBytes_GET_SIZE(reply)
+        starts[0] = at
+        for index in range(1, DOTS + 1):
+            at = <const char*>memchr(at, 46, end - at)
+            if at == NULL:
+                break
+            at += 1
+            starts[index] = at
+        if at == NULL:
+            break
+        index = starts[4] - starts[3] - 1
+        if index != PyBytes_GET_SIZE(consumer) or memcmp(starts[3], PyBytes_AS_STRING(consumer), index) != 0:
+            break
+        if starts[5] - starts[4] != 2 or starts[4][0] != 49:
+            break
+        mark = <const char*>memchr(starts[8], 64, end - starts[8])
+        if mark == NULL:
+            break
+        seq = number_of(starts[5], starts[6] - 1)
+        ts_ns = number_of(starts[7], starts[8] - 1)
+        more = number_of(starts[8], mark)
+        if seq < 0 or ts_ns < 0 or more < 0 or seq <= last_seq:
+            break
+        if number_of(starts[6], starts[7] - 1) != consumer_seq + taken + 1:
+            break
+        if is_old is not None and is_old(seq, ts_ns):
+            break
+        last_seq = seq
+        pending = more
+        taken += 1
+        into.append(
+            make(seq, ts_ns, PyBytes_FromStringAndSize(mark + 1, end - mark - 1), delivered.header, delivered.payload)
+        )
+    return taken, pending
+
+
+cdef bytes block(bytes before_seq, int64_t seq, bytes after_seq, bytes subject):
+    cdef char digits[24]
+    cdef Py_ssize_t digits_at = 24, size
+    cdef uint64_t rest = seq
+    cdef bytes made
+    cdef char* to
+    if seq < 0:
+        raise OverflowError("a sequence is not negative")
+    while True:
+        digits_at -= 1
+        digits[digits_at] = <char>(48 + rest % 10)
+        rest //= 10
+        if not rest:
+            break
+    size = PyBytes_GET_SIZE(before_seq) + 24 - digits_at + PyBytes_GET_SIZE(after_seq) + PyBytes_GET_SIZE(subject) + 4
+    made = PyBytes_FromStringAndSize(NULL, size)
+    to = PyBytes_AS_STRING(made)
+    memcpy(to, PyBytes_AS_STRING(before_seq), PyBytes_GET_SIZE(before_seq))
+    to += PyBytes_GET_SIZE(before_seq)
+    memcpy(to, digits + digits_at, 24 - digits_at)
+    to += 24 - digits_at
+    memcpy(to, PyBytes_AS_STRING(after_seq), PyBytes_GET_SIZE(after_seq))
+    to += PyBytes_GET_SIZE(after_seq)
+    memcpy(to, PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(subject))
+    to += PyBytes_GET_SIZE(subject)
+    memcpy(to, b"\r\n\r\n", 4)
+    return made
+
+
+def stamp_run(batch, bytes before_seq not None, bytes after_seq not None, stamp, make):
+    cdef list out = []
+    cdef bytes subject
+    for each in batch:
+        number = each.origin_seq
+        subject = <bytes?>each.subject
+        header = each.header
+        header = stamp(header, number, subject) if header else block(before_seq, number, after_seq, subject)
+        out.append(make(number, each.ts_ns, subject, header, each.payload))
+    return out
