@@ -1,9 +1,14 @@
 """What mirrors and sources bring into a stream: sequences, times, positions, all in one transaction."""
 
+from contextlib import nullcontext
 from pathlib import Path
+from random import Random
+from typing import Any
+from unittest import mock
 
 import pytest
 
+from eyot_daemon.jetstream.ingest.stream_ingest import StreamIngest
 from eyot_daemon.jetstream.stream.stream import SourcedResult
 from eyot_sync.sourcing.actions import Copied
 from support.js_fixture import Fixture
@@ -134,3 +139,51 @@ def test_the_streams_own_transform_holds_for_copies(fixture: Fixture) -> None:
     message = fixture.stream("T").log.get(1)
     assert message is not None
     assert message.subject == b"here.a"
+
+
+HEADERS = (
+    b"",
+    b"",
+    b"NATS/1.0\r\nA: b\r\n\r\n",
+    b"NATS/1.0\r\nNats-Msg-Id: 5\r\n\r\n",
+    b"NATS/1.0\r\nNats-Stream-Source: X 1 > > a\r\n\r\n",
+    b"NATS/1.0\r\nNats-Msg-Id: 7\r\nNats-Msg-Id: 8\r\n\r\n",
+    b"NATS/1.0\r\nNats-Rollup: sub\r\n\r\n",
+    b"NATS/1.0\r\nNats-TTL: 1h\r\n\r\n",
+)
+
+
+def _batches(seed: int) -> list[list[Copied]]:
+    """With gaps, repetitions, and times that go back."""
+    rng, seq, batches = Random(seed), 1, []
+    for _ in range(6):
+        batch = []
+        for _ in range(rng.randrange(9)):
+            ts_ns = T0 + rng.randrange(1000)
+            batch.append(Copied(seq, ts_ns, b"o.%d" % rng.randrange(3), rng.choice(HEADERS), rng.randbytes(3)))
+            seq += rng.choice([1, 1, 1, 1, 4])
+        batches.append(batch)
+        seq = max(seq - rng.choice([0, 0, 2]), 1)
+    return batches
+
+
+@pytest.mark.parametrize("is_mirror", [True, False])
+@pytest.mark.parametrize("seed", range(12))
+def test_runs_are_stored_as_single_messages_are(fixture: Fixture, seed: int, is_mirror: bool) -> None:
+    seen: list[Any] = []
+    for name, plainly in (("FAST", True), ("SLOW", False)):
+        of = {"mirror": {"name": "O"}} if is_mirror else {"sources": [{"name": "O"}]}
+        fixture.create(name, subjects=None, allow_rollup_hdrs=True, allow_msg_ttl=True, max_msgs_per_subject=4, **of)
+        task = Sourcing(fixture, name, mirror=is_mirror)
+        with nullcontext() if plainly else mock.patch.object(StreamIngest, "_appends_plainly", new=False):
+            results = [task.store(*batch) for batch in _batches(seed) if batch]
+        log = fixture.stream(name).log
+        messages = log.read(1, max_messages=999, max_bytes=1 << 20).messages
+        kept = [
+            (each.seq, each.ts_ns if is_mirror else 0, each.subject, each.header, each.payload) for each in messages
+        ]
+        state = fixture.request(f"STREAM.INFO.{name}", {"subjects_filter": ">"})["state"]
+        if not is_mirror:
+            del state["first_ts"], state["last_ts"]
+        seen.append((results, kept, state, fixture.stream(name).ingest._last_msg_id))
+    assert seen[0] == seen[1]
