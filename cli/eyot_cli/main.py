@@ -38,6 +38,7 @@ COMMANDS: Final = {
     "sub": Place("eyot_cli.messages", "subscribe", "Print messages published to SUBJECT."),
     "request": Place("eyot_cli.messages", "request", "Send a request to SUBJECT and print the answer."),
     "reply": Place("eyot_cli.replies", "reply", "Answer requests on SUBJECT with PAYLOAD."),
+    "top": Place("eyot_cli.top.command", "top", "Show connections and rates in the terminal."),
     "events": Place("eyot_cli.events", "events", "Show advisories and metrics as they happen."),
     "mqtt": Place("eyot_cli.mqtt.commands", "mqtt", "Publish and subscribe over MQTT; inspect sessions."),
     "passwd": Place("eyot_cli.passwd", "passwd", "Print a password's bcrypt hash, for the configuration."),

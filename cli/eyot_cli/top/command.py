@@ -1,0 +1,117 @@
+"""The command `eyot top`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from eyot_cli.failure import Failure
+from eyot_cli.seconds import seconds
+from eyot_cli.show import print_json, print_line
+from eyot_cli.target import Target
+from eyot_cli.top.figures import SORT_KEYS, Connz, Reading, Varz, reading
+from eyot_cli.top.screen import HELP, lines
+from eyot_cli.top.sources import Source, over_http, over_system_account
+from eyot_cli.top.terminal import is_terminal, screen
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+
+
+class Top:
+    """One run: the source, the chosen order, and the reading before, which the rates need."""
+
+    def __init__(self, source: Source, sort: str, *, subjects: bool) -> None:
+        self._source = source
+        self._sort = sort
+        self._subjects = subjects
+        self._before: tuple[Varz, Connz] | None = None
+
+    async def read(self) -> Reading:
+        """Read the server. Raises Failure."""
+        pages = await self._source(self._sort, self._subjects)
+        try:
+            found = reading(*pages, self._before)
+        except ValueError as error:
+            raise Failure(f"the server's time is malformed: {error}") from error
+        self._before = pages
+        return found
+
+    async def print(self, delay_s: float, rounds: int | None, *, as_json: bool) -> None:
+        """Print readings one below the other. The first, which has no rates, is not printed."""
+        await self.read()
+        while rounds != 0:
+            await asyncio.sleep(delay_s)
+            found = await self.read()
+            if as_json:
+                print_json(found)
+            else:
+                for line in lines(found, self._sort, subjects=self._subjects):
+                    print_line(line)
+                print_line("")
+            sys.stdout.flush()
+            rounds = None if rounds is None else rounds - 1
+
+    async def show(self, delay_s: float, rounds: int | None) -> None:
+        """Show readings in the terminal until `q`, or so many of them."""
+        with screen() as terminal:
+            while rounds != 0:
+                found = await self.read()
+                terminal.draw(lines(found, self._sort, subjects=self._subjects), HELP)
+                rounds = None if rounds is None else rounds - 1
+                key = await terminal.key(delay_s)
+                if key in ("q", "Q", "\x04"):
+                    return
+                if key == "d":
+                    self._subjects = not self._subjects
+                self._sort = SORT_KEYS.get(key, self._sort)
+
+
+@click.command("top")
+@click.argument("server", required=False)
+@click.option("--sort", type=click.Choice(list(SORT_KEYS.values())), default="cid", help="order of the connections")
+@click.option("--conns", "-n", type=click.IntRange(min=1), default=1024, metavar="NUMBER", help="connections at most")
+@click.option("--delay", "-d", "delay_s", callback=seconds, default="1s", metavar="TIME", help="time between readings")
+@click.option("--subjects", is_flag=True, help="list the subscriptions of each connection")
+@click.option(
+    "--max-refresh", "-r", "rounds", type=click.IntRange(min=1), metavar="NUMBER", help="end after so many readings"
+)
+@click.option("--once", is_flag=True, help="print one reading, and end")
+@click.pass_obj
+def top(
+    target: Target,
+    server: str | None,
+    sort: str,
+    conns: int,
+    delay_s: float,
+    subjects: bool,
+    rounds: int | None,
+    once: bool,
+) -> None:
+    """Show connections and rates in the terminal.
+
+    The control socket or monitoring port (--control) is asked, or with SERVER, a name, that server through the system
+    account. In a terminal q ends it and other keys sort; the last line names them. Elsewhere, and with --once or --json,
+    readings are printed one below the other.
+    """
+    rounds = 1 if once else rounds
+    delay_s = max(delay_s, 0.01)
+
+    async def run(source: Source) -> None:
+        view = Top(source, sort, subjects=subjects)
+        if is_terminal() and not once and not target.as_json:
+            await view.show(delay_s, rounds)
+        else:
+            await view.print(delay_s, rounds, as_json=target.as_json)
+
+    async def run_connected(client: Client) -> None:
+        assert server is not None
+        await run(over_system_account(client, server, conns))
+
+    if server is None:
+        asyncio.run(run(over_http(target, conns)))
+    else:
+        target.with_client(run_connected)
