@@ -83,7 +83,7 @@ walkthrough: venv  ## NATS' own walk-through of leaf nodes with JetStream, with 
 	@$(NEEDS) nats
 	$(BIN)/python tests/support/walkthrough.py $(WALK)
 
-bench: venv  ## Eyot against nats-server and mosquitto in the same run; the tables go to docs/measured.md; BENCH=mqtt or nats: one of them
+bench: venv  ## Eyot against nats-server and mosquitto in the same run; the tables go to docs/measured.md; BENCH=core|durable|leaf|idle|weak|mqtt: one group
 	@$(NEEDS) base nats net mqtt
 	$(BIN)/python tests/bench/run.py $(BENCH)
 

@@ -90,7 +90,7 @@ class MqttBench:
     def _rates(self, name: str) -> None:
         if name != ALWAYS:
             with running(name) as peer:
-                for subscribers, count, topics in ((1, 150_000, 1), (4, 60_000, 1), (1, 60_000, 100)):
+                for subscribers, count, topics in ((1, 500_000, 1), (4, 200_000, 1), (1, 300_000, 100)):
                     self._fan_out(peer, name, subscribers, self._count(count), topics)
         if name in (OURS, ALWAYS):
             for publishers, count in ((1, 1_000), (64, 8_000), (1_000, 8_000)):

@@ -19,3 +19,21 @@ def resident_bytes(server: ServerProcess) -> int:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
     raise RuntimeError("no VmRSS")
+
+
+def wakeups(server: ServerProcess) -> int:
+    """How often its threads have waited and gone on."""
+    found = 0
+    for task in Path(f"/proc/{server.pid}/task").iterdir():
+        for line in (task / "status").read_text().splitlines():
+            if line.startswith("voluntary_ctxt_switches:"):
+                found += int(line.split()[1])
+    return found
+
+
+def written_bytes(server: ServerProcess) -> int:
+    """Bytes that the process had written to disks."""
+    for line in Path(f"/proc/{server.pid}/io").read_text().splitlines():
+        if line.startswith("write_bytes:"):
+            return int(line.split()[1])
+    raise RuntimeError("no write_bytes")

@@ -6,10 +6,11 @@ import json
 import os
 import select
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
-from itertools import islice
+from itertools import cycle, islice
 
 RECEIVE_BYTES = 1 << 18
 CHUNK_BYTES = 1 << 18
@@ -20,13 +21,15 @@ SEQ = b'"seq":'
 class Peer:
     """A connected client on a blocking socket."""
 
-    def __init__(self, port: int, user: str = "fleet") -> None:
+    def __init__(self, port: int, user: str = "fleet", tls: ssl.SSLContext | None = None) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         options = {"verbose": False, "pedantic": False, "user": user, "pass": user, "headers": True, "protocol": 1}
         self.buffer = bytearray(RECEIVE_BYTES)
         self._kept = 0  # bytes at its beginning that may be part of what is looked for
         self._greeting = self.socket.recv(8192)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
         self.socket.sendall(b"CONNECT " + json.dumps(options).encode() + b"\r\n")
         self.barrier()
 
@@ -112,20 +115,39 @@ def publish(peer: Peer, subject: str, payload: bytes, count: int) -> None:
     peer.barrier()
 
 
-def fan_out(port: int, subscribers: int, payload: bytes, count: int) -> float:
-    """Seconds until `count` messages of one publisher reached every one of the subscribers."""
-    subject = "bench.fan"
+def publish_in_turn(peer: Peer, subjects: list[str], payload: bytes, count: int) -> None:
+    """Publishes `count` messages to the subjects in turn, then waits until the server has read them."""
+    frames = [f"PUB {subject} {len(payload)}\r\n".encode() + payload + b"\r\n" for subject in subjects]
+    per_chunk = max(1, CHUNK_BYTES // len(frames[0]))
+    endless = cycle(frames)
+    chunks = [b"".join(islice(endless, per_chunk)) for _ in range(max(1, len(frames) // per_chunk))]
+    sent = 0
+    for chunk in cycle(chunks):
+        if sent + per_chunk > count:
+            break
+        peer.socket.sendall(chunk)
+        sent += per_chunk
+    peer.socket.sendall(b"".join(islice(endless, count - sent)))
+    peer.barrier()
+
+
+def fan_out(port: int, subscribers: int, payload: bytes, count: int, subjects: int = 1) -> float:
+    """Seconds until `count` messages of one publisher, to so many subjects in turn, reached every one of the subscribers."""
+    names = ["bench.fan"] if subjects == 1 else [f"bench.fan.{number:05}" for number in range(subjects)]
     readers = [Peer(port) for _ in range(subscribers)]
-    frame_bytes = len(f"MSG {subject} 1 {len(payload)}\r\n") + len(payload) + 2
+    frame_bytes = len(f"MSG {names[0]} 1 {len(payload)}\r\n") + len(payload) + 2
     for reader in readers:
-        reader.socket.sendall(f"SUB {subject} 1\r\n".encode())
+        reader.socket.sendall(b"SUB bench.fan 1\r\n" if subjects == 1 else b"SUB bench.fan.* 1\r\n")
         reader.barrier()
     publisher = Peer(port)
     # In processes of their own: threads would wait for each other instead of for the server.
     started = [_in_process(lambda reader=reader: reader.receive_bytes(frame_bytes * count)) for reader in readers]
     children, ends = zip(*started, strict=True)
     begun = time.perf_counter()
-    publish(publisher, subject, payload, count)
+    if subjects == 1:
+        publish(publisher, names[0], payload, count)
+    else:
+        publish_in_turn(publisher, names, payload, count)
     for end in ends:
         if os.read(end, 1) != b".":
             raise ConnectionError("a subscriber did not get everything")
@@ -152,9 +174,9 @@ def _in_process(work: Callable[[], None]) -> tuple[int, int]:
         os._exit(0)
 
 
-def request_reply(port: int, payload: bytes, count: int) -> list[float]:
+def request_reply(port: int, payload: bytes, count: int, tls: ssl.SSLContext | None = None) -> list[float]:
     """Round trip times in seconds of `count` requests, one after the other, answered by a second connection."""
-    responder, requester = Peer(port), Peer(port)
+    responder, requester = Peer(port, tls=tls), Peer(port, tls=tls)
     responder.socket.sendall(b"SUB bench.service 1\r\n")
     responder.barrier()
     answer = b" 2\r\nok\r\n"

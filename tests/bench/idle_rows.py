@@ -1,0 +1,80 @@
+"""The rows of `make bench BENCH=idle`: what a broker costs that has little or nothing to do."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import wire
+from nodes import Node
+from peers import NATS, NEWEST, OURS, kind, running
+from processes import cpu_s, resident_bytes, wakeups, written_bytes
+from rows import Notes, Say, alternating
+from table import Row
+
+TITLE = "Idle and trickle"
+PEERS = [NATS, NEWEST]
+HOW = (
+    "A hub and a leaf node with one mirror; messages of 200 bytes are published at the leaf node and each is acknowledged. Figures of the leaf "
+    "node. Wake-ups are voluntary context switches of all threads. Written bytes are those that the kernel counts for the process."
+)
+TRICKLE_S = 10
+SETTLE_S = 3.0
+
+
+def measure(scale: float, rounds: int, say: Say) -> list[Row]:
+    """All rows of the group."""
+    notes = Notes(scale)
+    seconds = max(2.0, TRICKLE_S * min(1.0, scale))
+
+    def one(peer: str) -> None:
+        with running(peer) as node:
+            time.sleep(SETTLE_S)
+            notes.note("resident, nothing connected", "MiB", peer, resident_bytes(node) / 2**20)
+        program = kind(peer).program
+        with tempfile.TemporaryDirectory(prefix="eyot-bench-", dir="/var/tmp") as name:
+            hub = Node(program, "hub", Path(name))
+            leaf = Node(program, "leaf", Path(name), remote_port=hub.leaf_port)
+            notes.note("start to the first greeting, with JetStream", "s", peer, hub.timed_start())
+            leaf.start()
+            try:
+                wire.make_stream(leaf.port, "READINGS", "bench.durable")
+                origin = {"name": "READINGS", "external": {"api": "$JS.leaf.API", "deliver": ""}}
+                asking = wire.Peer(hub.port)
+                asking.request("$JS.API.STREAM.CREATE.COPY", {"name": "COPY", "storage": "file", "mirror": origin})
+                time.sleep(SETTLE_S)
+                for rate in (0, 1, 10, 100):
+                    _trickle(notes, peer, leaf, rate, seconds)
+                asking.close()
+            finally:
+                leaf.stop()
+                hub.stop()
+
+    alternating([OURS, *PEERS], rounds, say, "idle", one)
+    return notes.rows
+
+
+def _trickle(notes: Notes, peer: str, leaf: Node, rate: int, seconds: float) -> None:
+    publisher = wire.Peer(leaf.port)
+    publisher.socket.sendall(b"SUB _INBOX.t 1\r\n")
+    publisher.barrier()
+    frame = b"PUB bench.durable _INBOX.t 200\r\n" + os.urandom(100).hex().encode() + b"\r\n"
+    before = cpu_s(leaf), wakeups(leaf), written_bytes(leaf)
+    begun = time.monotonic()
+    count = int(rate * seconds)
+    for number in range(count):
+        time.sleep(max(0.0, begun + number / rate - time.monotonic()))
+        publisher.socket.sendall(frame)
+        while not publisher.receive_acks():
+            pass
+    time.sleep(max(0.0, begun + seconds - time.monotonic()))
+    elapsed = time.monotonic() - begun
+    used = [now - was for now, was in zip((cpu_s(leaf), wakeups(leaf), written_bytes(leaf)), before, strict=True)]
+    what = f"{rate} messages a second" if rate else "idle"
+    notes.note(f"{what}: CPU", "ms a second", peer, used[0] * 1e3 / elapsed)
+    notes.note(f"{what}: wake-ups", "a second", peer, used[1] / elapsed)
+    if rate:
+        notes.note(f"{what}: written", "bytes/message", peer, used[2] / count)
+    publisher.close()

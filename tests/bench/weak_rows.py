@@ -1,0 +1,75 @@
+"""The rows of `make bench BENCH=weak`: a tenth of one core and 256 MB for the broker, by control groups; as root."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import wire
+from nodes import Node
+from peers import ALWAYS, NATS, OURS, running
+from rows import Notes, Say, alternating
+from table import Row
+
+TITLE = "A weak machine"
+PEERS = [NATS, ALWAYS]
+HOW = "The broker has 10 % of one core and 256 MB; its clients have the machine."
+PERIOD_US, SHARE, MEMORY = 100_000, 0.1, 256 << 20
+#: (subscribers, payload bytes, messages)
+FANS = [(1, 128, 400_000), (1, 4096, 20_000), (4, 128, 200_000), (4, 4096, 8_000)]
+#: (connections, in flight, messages)
+PUBLISHES = [(1, 1, 500), (1, 16, 3_000), (1, 256, 10_000), (64, 1, 3_000)]
+
+
+def measure(scale: float, rounds: int, say: Say) -> list[Row]:
+    """All rows of the group; none where control groups cannot be made."""
+    notes = Notes(scale)
+
+    def one(peer: str) -> None:
+        with running(peer) as node, _confined(node):
+            for subscribers, size, wanted in FANS if peer != ALWAYS else ():
+                count = notes.count(wanted)
+                rate = subscribers * count / wire.fan_out(node.port, subscribers, b"x" * size, count)
+                notes.note(f"1 to {subscribers} at {size:,} B", "deliveries/s", peer, rate)
+            for connections, in_flight, wanted in PUBLISHES:
+                count = max(notes.count(wanted), connections * in_flight)
+                rate = count / wire.publish_acknowledged(node.port, connections, in_flight, b"x" * 200, count)
+                many = "1 connection" if connections == 1 else f"{connections} connections"
+                notes.note(f"durable, 200 B, {many}, {in_flight} in flight", "msgs/s", peer, rate)
+
+    try:
+        alternating([OURS, *PEERS], rounds, say, "weak", one)
+    except PermissionError as error:
+        say(f"weak: left out, since control groups cannot be made: {error}")
+    return notes.rows
+
+
+@contextmanager
+def _confined(node: Node) -> Iterator[None]:
+    """Put the broker into a control group, of version 2 or 1."""
+    root = Path("/sys/fs/cgroup")
+    quota = int(PERIOD_US * SHARE)
+    if (root / "cgroup.controllers").exists():
+        limits = {root: {"cpu.max": f"{quota} {PERIOD_US}", "memory.max": str(MEMORY)}}
+        (root / "cgroup.subtree_control").write_text("+cpu +memory")
+    else:
+        limits = {
+            root / "cpu": {"cpu.cfs_period_us": str(PERIOD_US), "cpu.cfs_quota_us": str(quota)},
+            root / "memory": {"memory.limit_in_bytes": str(MEMORY)},
+        }
+    groups = []
+    try:
+        for folder, values in limits.items():
+            group = folder / f"eyot-bench-{os.getpid()}"
+            group.mkdir()
+            groups.append((folder, group))
+            for name, value in values.items():
+                (group / name).write_text(value)
+            (group / "cgroup.procs").write_text(str(node.pid))
+        yield
+    finally:
+        for folder, group in groups:
+            (folder / "cgroup.procs").write_text(str(node.pid))
+            group.rmdir()
