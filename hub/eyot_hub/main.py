@@ -9,6 +9,7 @@
     eyot-hub maintain  -c hub.toml            joins small files, removes old ones; without Spark
     eyot-hub explain   -c hub.toml TABLE DEVICE METRIC TIME   a window's messages at hub and origin; without Spark
     eyot-hub quality   -c hub.toml            the rules of data quality over silver; without Spark
+    eyot-hub replay    -c hub.toml --table T  quarantined rows that the present rules take, into silver; without Spark
     eyot-hub report    -c hub.toml -o FILE    all of it as one HTML page
     eyot-hub run       -c hub.toml            all of them but devices at intervals in one process
 
@@ -47,6 +48,7 @@ from eyot_hub.jobs.health import HealthServer
 from eyot_hub.jobs.maintenance import Maintained, Maintenance
 from eyot_hub.jobs.parquet import ingest_parquet
 from eyot_hub.jobs.quality import Quality, failed
+from eyot_hub.jobs.replay import Condition, Replay, Replayed, condition
 from eyot_hub.jobs.report import write_report
 from eyot_hub.jobs.run import finish, run_jobs, usable
 from eyot_hub.jobs.schedule import Result, Schedule
@@ -61,7 +63,7 @@ log = logging.getLogger("eyot_hub")
 
 #: How long cancelled rounds may take to end, in seconds.
 ABANDON_S: Final = 20.0
-WITHOUT_SPARK: Final = ("maintain", "explain", "quality")
+WITHOUT_SPARK: Final = ("maintain", "explain", "quality", "replay")
 
 
 class Show:
@@ -218,6 +220,15 @@ def _quality(config: Config, options: argparse.Namespace, show: Show) -> int:
     names = ["silver", "name", "status", "checked", "violations", "devices", "since", "examples"]
     show.table(rows, names)
     return 1 if failed(rows) else 0
+
+
+def _replay(config: Config, options: argparse.Namespace, show: Show) -> int:
+    silver = next((one for one in config.silver if one.name == options.table), None)
+    if silver is None:
+        raise ConfigError(f"{options.config}: there is no silver table {options.table!r}")
+    done = Replay(config, silver, options.where).run(dry_run=options.dry_run, stop=_stop_on_signal())
+    show.value({**asdict(done), "dry_run": options.dry_run}, _replayed_text(done, dry_run=options.dry_run))
+    return 0
 
 
 def _gaps(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
@@ -387,6 +398,18 @@ def _parser() -> argparse.ArgumentParser:
         "time", type=_instant, metavar="TIME", help="any time within the window (2026-01-31T08:00:00Z)"
     )
     command("quality", _quality, "which rules of data quality the silver tables break, and where")
+    replay = command("replay", _replay, "parse quarantined rows again, and move those that pass to silver")
+    replay.add_argument("--table", required=True, metavar="TABLE", help="the silver table")
+    replay.add_argument(
+        "--where",
+        action="append",
+        default=[],
+        type=_condition,
+        metavar="COND",
+        help="only these rows: reason=TEXT (* stands for any characters), also subject, stream, origin_domain and origin_stream; "
+        "or date, sequence and origin_sequence with =, >=, <=; may be given several times, then all must hold",
+    )
+    replay.add_argument("--dry-run", action="store_true", help="count only")
     report = command("report", _report, "gaps and fleet, and all of it as one HTML page")
     report.add_argument(
         "-o",
@@ -414,6 +437,14 @@ def _instant(text: str) -> int:
         return rfc3339_to_ns(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no time (2026-01-31T08:00:00Z)") from None
+
+
+def _condition(text: str) -> Condition:
+    """Parse a condition of the command line on rows of the quarantine."""
+    try:
+        return condition(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
 
 def _stop_on_signal() -> Callable[[], bool]:
@@ -450,6 +481,14 @@ def _aggregate_text(done: AggregateRound) -> str:
 def _maintained_text(done: Maintained) -> str:
     refused = ", not joined: other jobs write" if done.refused else ""
     return f"{done.table}: {done.files_before} files, now {done.files}{refused}; {done.removed} old files removed"
+
+
+def _replayed_text(done: Replayed, *, dry_run: bool) -> str:
+    moved = f"{done.added} rows added, {done.duplicates} duplicates, {done.removed} removed from quarantine"
+    lines = [
+        f"silver {done.table}: {done.read} rows parsed again, {done.passed} pass; {'nothing changed' if dry_run else moved}"
+    ]
+    return "\n".join([*lines, *(f"{count} left: {reason}" for reason, count in done.left.items())])
 
 
 def _explained_text(done: Explanation) -> str:

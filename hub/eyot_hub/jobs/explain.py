@@ -19,6 +19,7 @@ from eyot_hub.errors import HubError
 from eyot_hub.jobs.bronze import position_id
 from eyot_hub.jobs.config import Config, Gold, Silver
 from eyot_hub.jobs.file_rows import row_groups
+from eyot_hub.jobs.replays import uncounted_spans
 from eyot_hub.jobs.silver import silver_schema
 from eyot_hub.jobs.table import LakeTable
 from eyot_wire.go.duration import parse_duration_ns
@@ -86,9 +87,13 @@ def explain(config: Config, gold: Gold, device: str, metric: str, at_ns: int) ->
     done = Explanation(gold.name, device, metric, start, start + timedelta(microseconds=window_us))
     counted = _opened(config, "gold", gold.name)
     _read_window(counted, _partition(config, start), done)
-    for row in _readings(_opened(config, "silver", silver.name), _partition(config, start), silver, gold, done):
-        position = counted.position(position_id(row["stream"], row.pop("stream_created_ns")))
+    held = _opened(config, "silver", silver.name)
+    replayed = uncounted_spans(config, silver.name, held, counted)
+    for row in _readings(held, _partition(config, start), silver, gold, done):
+        epoch = row["stream"], row.pop("stream_created_ns")
+        position = counted.position(position_id(*epoch))
         row["counted"] = position is not None and row["sequence"] <= position
+        row["counted"] &= not any(span.holds(*epoch, row["sequence"]) for span in replayed)
         done.readings.append(row)
     if not done.readings and not done.revision:
         raise HubError(f"gold/{gold.name} has no window of {metric!r} of device {device!r} at {start.isoformat()}")

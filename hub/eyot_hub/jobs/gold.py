@@ -20,6 +20,7 @@ from eyot_hub.jobs.compaction import TableFile
 from eyot_hub.jobs.config import Config, Gold
 from eyot_hub.jobs.gold_task import Portion, Readings, Work, compute, percentile_name
 from eyot_hub.jobs.increments import Span, Streams, files_of, new_spans
+from eyot_hub.jobs.replays import REPLAY_ID, last_replay, uncounted_spans
 from eyot_hub.jobs.table import Fenced, LakeTable, TableSpec
 from eyot_wire.go.duration import parse_duration_ns
 
@@ -67,23 +68,27 @@ class Aggregator:
     def __init__(self, spark: SparkSession, config: Config, gold: Gold, silver: LakeTable) -> None:
         self._spark = spark
         self._gold = gold
+        self._config = config
         self._bronze = config.bronze
         self.silver = silver
         self.silver_name = gold.silver
         self.table = gold_table(config, gold)
 
     def round(self, streams: Streams) -> GoldRound:
-        """Compute every window that silver rows newer than the last round fall into."""
+        """Compute every window that silver rows newer than the last round fall into, replayed ones included."""
         done = GoldRound(self._gold.name)
         self.table.refresh()
+        if last_replay(self.silver) < last_replay(self.table):
+            self.silver.refresh()  # another job counted a replay that this job has not seen
         spans = new_spans(
             streams,
             lambda *at: self.table.position(position_id(*at)),
             lambda *at: self.silver.position(position_id(*at)),
         )
-        if spans:
+        replayed = uncounted_spans(self._config, self.silver_name, self.silver, self.table)
+        if spans or replayed:
             before = self.table.version
-            self._compute(spans, done)
+            self._compute(spans, done, replayed)
             self.table.maintain_when_due(before, self._bronze.compact_every, self._bronze.vacuum_hours)
         return done
 
@@ -93,12 +98,12 @@ class Aggregator:
         self.table.refresh()
         spans = new_spans(streams, lambda *_: 0, lambda *at: self.silver.position(position_id(*at)))
         if spans:
-            self._compute(spans, done, recompute=True)
+            self._compute(spans, done, [], recompute=True)
         return done
 
-    def _compute(self, spans: list[Span], done: GoldRound, *, recompute: bool = False) -> None:
-        work = self._work(spans, keep=not recompute)
-        portions = self._portions(spans)
+    def _compute(self, spans: list[Span], done: GoldRound, replayed: list[Span], *, recompute: bool = False) -> None:
+        work = self._work([*spans, *replayed], keep=not recompute)
+        portions = self._portions([*spans, *replayed])
         context = self._spark.sparkContext
         context.setJobDescription(f"gold {self._gold.name}: {len({portion.day for portion in portions})} partitions")
         tasks = context.parallelize(portions, max(1, len(portions)))
@@ -111,7 +116,8 @@ class Aggregator:
         work.gold.writer().discard(unchanged)
         files = [file for task in computed if task.day in days for file in task.files]
         try:
-            self.table.commit(files, {position_id(s.stream, s.created_ns): s.until for s in spans}, replaced)
+            positions = {position_id(s.stream, s.created_ns): s.until for s in spans}
+            self.table.commit(files, {**positions, REPLAY_ID: last_replay(self.silver)}, replaced)
         except Fenced:
             work.gold.writer().discard(files)
             raise

@@ -33,6 +33,10 @@ class Span:
     def __str__(self) -> str:
         return f"{self.stream} {self.after + 1}..{self.until}"
 
+    def holds(self, stream: str, created_ns: int, sequence: int) -> bool:
+        """Return whether a row is one of these."""
+        return (stream, created_ns) == (self.stream, self.created_ns) and self.after < sequence <= self.until
+
     def may_lie_in(self, file: TableFile) -> bool:
         """Return whether the file's statistics allow for such rows."""
         if file.partition.get("stream", self.stream) != self.stream:

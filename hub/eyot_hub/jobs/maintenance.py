@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 TRIES: Final = 3
 #: Tables that a lake holds beside silver and gold, where their jobs have run.
-_OTHERS: Final = ("bronze", "quarantine", "segments", "gaps", "origins", "fleet", "devices", "quality")
+_OTHERS: Final = ("bronze", "quarantine", "segments", "gaps", "origins", "fleet", "devices", "quality", "replays")
 
 
 @dataclass

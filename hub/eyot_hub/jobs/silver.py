@@ -25,6 +25,7 @@ from eyot_hub.jobs.compaction import TableFile
 from eyot_hub.jobs.config import Config, Silver
 from eyot_hub.jobs.files import ROW_GROUP_ROWS, DataFile
 from eyot_hub.jobs.increments import Span, Streams, described, files_of, limited, new_spans, ranges_of
+from eyot_hub.jobs.replays import REPLAY_ID, last_replay
 from eyot_hub.jobs.silver_input import Division, Piece, SilverInput, Written
 from eyot_hub.jobs.silver_task import KnownFile, SilverTask
 from eyot_hub.jobs.table import Fenced, LakeTable, TableSpec
@@ -133,7 +134,7 @@ class Refiner:
                 self._quarantined(spans),
                 self.quarantine.files(silver={self._silver.name}),
             )
-            self._commit(self.table, written.good, self._positions(spans), self.table.files())
+            self._commit(self.table, written.good, self._filled(spans), self.table.files())
             _count(done, written)
         return done
 
@@ -157,7 +158,7 @@ class Refiner:
         if held:
             self._commit(self.quarantine, written.bad, self._quarantined(held))
         if spans:
-            self._commit(self.table, written.good, self._positions(spans))
+            self._commit(self.table, written.good, self._filled(spans))
         _count(done, written)
         return True
 
@@ -176,9 +177,9 @@ class Refiner:
             subjects=parsing.subject_pattern(self._silver.subjects),
             silver=self.table.spec.schema,
             quarantine=self.quarantine.spec,
-            division=Division(tasks, not self._moving, max(1, round(tasks / max(1, len(days)))), by_month),
+            division=Division(tasks, not moving(self._silver), max(1, round(tasks / max(1, len(days)))), by_month),
         )
-        task = SilverTask(self.table.spec, tuple(map(_known, known)), self._moving)
+        task = SilverTask(self.table.spec, tuple(map(known_file, known)), moving(self._silver))
         context = self._spark.sparkContext
         context.setJobDescription(f"silver {self._silver.name}: {described(everything)}")
         groups = balanced(pieces, context.defaultParallelism)
@@ -214,11 +215,6 @@ class Refiner:
             pieces += [whole._replace(part=part) for part in range(parts)]
         return pieces
 
-    @property
-    def _moving(self) -> bool:
-        """Whether a repeated message may have another event time or device than before."""
-        return self._silver.event_time == "stored_at" or self._silver.device == "stream"
-
     @staticmethod
     def _commit(
         table: LakeTable, files: list[DataFile], positions: dict[str, int], replaced: Iterable[TableFile] = ()
@@ -229,9 +225,10 @@ class Refiner:
             table.spec.writer().discard(files)
             raise
 
-    @staticmethod
-    def _positions(spans: list[Span]) -> dict[str, int]:
-        return {position_id(span.stream, span.created_ns): span.until for span in spans}
+    def _filled(self, spans: list[Span]) -> dict[str, int]:
+        """Return the positions after the spans. The replays' number stays, and refuses what a replay overtook."""
+        positions = {position_id(span.stream, span.created_ns): span.until for span in spans}
+        return {**positions, REPLAY_ID: last_replay(self.table)}
 
     def _quarantine_id(self, stream: str, created_ns: int) -> str:
         return f"{self._silver.name}/{position_id(stream, created_ns)}"
@@ -252,7 +249,13 @@ def _same(task: int) -> int:
     return task
 
 
-def _known(file: TableFile) -> KnownFile:
+def moving(silver: Silver) -> bool:
+    """Return whether a repeated message may have another event time or device than before."""
+    return silver.event_time == "stored_at" or silver.device == "stream"
+
+
+def known_file(file: TableFile) -> KnownFile:
+    """Return what a task needs to know of a file of silver."""
     first, last = file.least.get("origin_sequence", -ANY), file.most.get("origin_sequence", ANY)
     return KnownFile(file.path, str(file.partition["event_date"]), first, last)
 

@@ -134,7 +134,7 @@ class SilverInput:
 
     def _rows(self, pieces: Iterable[Piece], bad: FileWriter) -> Iterator[pa.Table]:
         """Yield the good rows of the pieces in portions; write the bad ones."""
-        parser = PayloadParser(self.shape, _KEPT)
+        parser = PayloadParser(self.shape, KEPT)
         parse = parser.start()
         subjects = _Subjects(re.compile(self.subjects))
         for piece in pieces:
@@ -189,7 +189,7 @@ class SilverInput:
 
 
 #: Columns that pass through the parser unchanged; payloads only of bad rows.
-_KEPT: Final = (
+KEPT: Final = (
     "subject",
     "payload",
     "stored_at",
