@@ -34,7 +34,6 @@ FILTERS: Final = (
     "$SYS/broker/uptime",
 )
 BAD_FILTERS: Final = (
-    "",
     "a#",
     "#/a",
     "a/#/b",
@@ -218,7 +217,7 @@ class Grammar:
 
     def unsubscribe(self) -> Step:
         packet_id = self.next_id()
-        names = [self.rng.choice(FILTERS + BAD_FILTERS[1:]) for _ in range(self.rng.randrange(1, 4))]
+        names = [self.rng.choice(FILTERS + BAD_FILTERS) for _ in range(self.rng.randrange(1, 4))]
         codes = []
         for name in names:
             if self.subs is None:

@@ -10,6 +10,7 @@ from eyot_wire.mqtt.decoder import decode
 from eyot_wire.mqtt.errors import MqttError
 from eyot_wire.mqtt.packet_types import PacketType
 from eyot_wire.mqtt.properties import Properties
+from eyot_wire.mqtt.reader import NEVER_FROM_CLIENTS, check_reason
 
 #: Plain and compiled.
 TWINS = (publish_run, _publish_run)
@@ -53,6 +54,8 @@ def one_by_one(data: bytes, level: int) -> list[object]:
     found: list[object] = []
     at = 0
     while at < len(data):
+        if data[at] >> 4 in NEVER_FROM_CLIENTS:
+            return [*found, "ProtocolError"]
         length = next((index for index in range(1, 5) if at + index >= len(data) or data[at + index] < 0x80), 5)
         if at + length >= len(data) and length < 5:
             break
@@ -65,7 +68,9 @@ def one_by_one(data: bytes, level: int) -> list[object]:
         if data[at] >> 4 == PacketType.CONNECT:
             return [*found, "ProtocolError"]
         try:
-            found.append(decode(data[at], data[start : start + size], level))
+            packet = decode(data[at], data[start : start + size], level)
+            check_reason(packet)
+            found.append(packet)
         except MqttError as error:
             return [*found, type(error).__name__]
         at = start + size

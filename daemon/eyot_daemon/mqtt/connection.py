@@ -152,6 +152,8 @@ class MqttConnection(MqttSender):
             return
         if failure is not None and not self.closed:
             log.error("%r - %s", self, failure)
+            if failure.connect_level == V5:
+                self._handshake.answer_fault(failure.reason_code)
             self.refuse(failure.reason_code)
 
     def _wait_with(self, read: list[Packet | Runs], size: int) -> bool:
@@ -376,7 +378,7 @@ class MqttConnection(MqttSender):
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def _disconnected(self, packet: Disconnect) -> None:
-        """DISCONNECT: the will is dropped, unless the client asks for it (0x04)."""
+        """DISCONNECT: the will is dropped if all is well [MQTT-3.14.4-3], and published with every other reason."""
         properties = packet.properties
         expiry = properties.session_expiry_interval if properties is not None else None
         if expiry is not None:
@@ -384,7 +386,7 @@ class MqttConnection(MqttSender):
                 self.refuse(ReasonCode.PROTOCOL_ERROR)  # [MQTT-3.14.2.2.2]
                 return
             self.session.record.expiry_s = self.server.session_expiry(expiry)
-        self._handshake.publishes_will = packet.reason_code == ReasonCode.DISCONNECT_WITH_WILL_MESSAGE
+        self._handshake.publishes_will = packet.reason_code != ReasonCode.SUCCESS
         self.close("Client Closed", linger=False)
 
     def taken_over(self) -> None:

@@ -144,8 +144,11 @@ class Handshake:
         if connect.protocol_level not in LEVELS:
             return ReasonCode.UNSUPPORTED_PROTOCOL_VERSION, f"protocol level {connect.protocol_level}"
         is_v5 = connect.protocol_level == V5
-        if not connect.client_id and not connect.clean_start and not is_v5:
-            return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "a persistent session needs a client id"
+        if not connect.client_id and not is_v5 and (connect.protocol_level == 3 or not connect.clean_start):
+            return (
+                ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
+                "a persistent session needs a client id, and so does MQTT 3.1",
+            )
         method = _method(connect)
         if method is not None and (method != NKEY_METHOD or not self._connection.nonce):
             return ReasonCode.BAD_AUTHENTICATION_METHOD, "no such authentication method"
@@ -209,6 +212,11 @@ class Handshake:
     def refused(self) -> None:
         """Answer a failed login."""
         self.refuse(ReasonCode.NOT_AUTHORIZED, "not authorized")
+
+    def answer_fault(self, reason: ReasonCode) -> None:
+        """Tell a client of MQTT 5 what is wrong with its first CONNECT; the caller closes."""
+        if not self.begun:
+            self._connection.send_packet(encoder.connack(V5, Connack(False, reason)))
 
     def refuse(self, reason: ReasonCode, text: str) -> None:
         """Answer CONNECT with an error and close."""

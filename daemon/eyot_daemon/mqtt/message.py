@@ -5,10 +5,10 @@ The topic becomes the subject (`eyot_wire.mqtt.topics`). The properties of MQTT 
 | property | header |
 |---|---|
 | user properties | a header each where the name is plain; the exact list in `Eyot-Mqtt-User` where one is not |
-| content type | `Content-Type` |
+| content type | `Content-Type`; one that no header holds unchanged: `Eyot-Mqtt-Content-Type`, base64 |
 | response topic | the reply subject for subscribers of NATS; `Eyot-Mqtt-Response-Topic` for streams and MQTT |
 | correlation data | `Eyot-Mqtt-Correlation`, base64 |
-| payload format 1 | `Eyot-Mqtt-Format: utf-8` |
+| payload format 0, 1 | `Eyot-Mqtt-Format: bytes`, `utf-8` |
 | message expiry | `Eyot-Mqtt-Expires`, Unix time in nanoseconds; `Nats-TTL` in streams that allow it |
 
 `Nmqtt-Pub` carries the QoS, as nats-server's. A user property never becomes a header that steers NATS (`Nats-*`,
@@ -32,9 +32,11 @@ from eyot_wire.mqtt.properties import Properties
 PUB: Final = b"Nmqtt-Pub"
 USER: Final = b"Eyot-Mqtt-User"
 CONTENT_TYPE: Final = b"Content-Type"
+CONTENT_EXACT: Final = b"Eyot-Mqtt-Content-Type"
 RESPONSE_TOPIC: Final = b"Eyot-Mqtt-Response-Topic"
 CORRELATION: Final = b"Eyot-Mqtt-Correlation"
 FORMAT: Final = b"Eyot-Mqtt-Format"
+_FORMATS: Final = {b"bytes": 0, b"utf-8": 1}
 EXPIRES: Final = b"Eyot-Mqtt-Expires"
 #: The client id of the publisher, for `no_local` in queues.
 CLIENT: Final = b"Eyot-Mqtt-Client"
@@ -80,13 +82,16 @@ def _fields(properties: Properties, now_ns: int) -> list[tuple[bytes, bytes]]:
             fields.append((USER, encoded(msgspec.json.encode(user))))
     if properties.content_type is not None:
         value = properties.content_type
-        fields.append((CONTENT_TYPE, value.encode() if _PLAIN_VALUE.fullmatch(value) else b""))
+        if _PLAIN_VALUE.fullmatch(value) and value == value.strip(" \t"):
+            fields.append((CONTENT_TYPE, value.encode()))
+        else:
+            fields.append((CONTENT_EXACT, encoded(value.encode())))
     if properties.response_topic is not None:
         fields.append((RESPONSE_TOPIC, encoded(properties.response_topic.encode())))
     if properties.correlation_data is not None:
         fields.append((CORRELATION, encoded(properties.correlation_data)))
-    if properties.payload_format_indicator:
-        fields.append((FORMAT, b"utf-8"))
+    if properties.payload_format_indicator is not None:
+        fields.append((FORMAT, b"utf-8" if properties.payload_format_indicator else b"bytes"))
     if properties.message_expiry_interval is not None:
         fields.append((EXPIRES, b"%d" % (now_ns + properties.message_expiry_interval * _NS)))
     return fields
@@ -141,14 +146,15 @@ def properties_of(header: bytes, reply_topic: str, now_ns: int) -> Properties:
         return properties
     _put_user(properties, block)
     content_type = block.get(CONTENT_TYPE)
+    if content_type is None:
+        content_type = _decoded(block.get(CONTENT_EXACT))
     if content_type is not None:
         properties.content_type = _text(content_type)
     response = _decoded(block.get(RESPONSE_TOPIC))
     if response:
         properties.response_topic = _text(response)
     properties.correlation_data = _decoded(block.get(CORRELATION))
-    if block.get(FORMAT) == b"utf-8":
-        properties.payload_format_indicator = 1
+    properties.payload_format_indicator = _FORMATS.get(block.get(FORMAT) or b"")
     until = expires_ns(header)
     if until:
         properties.message_expiry_interval = max(1, -((now_ns - until) // _NS))

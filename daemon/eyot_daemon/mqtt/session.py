@@ -7,7 +7,7 @@ get them from memory.
 
 Packet identifiers of queued messages follow from the sequence in the stream, so that they are the same after a restart
 or a power cut without being stored [MQTT-4.4.0-1]: `sequence % QUEUED_IDS + 1`. Identifiers above are given to messages
-from memory (retained ones, and those of sessions that are not persistent).
+from memory: retained ones, and those of groups. Sessions that are not persistent have no queue, and give any.
 """
 
 from __future__ import annotations
@@ -160,6 +160,7 @@ class Session:
 
     __slots__ = (
         "_limits",
+        "_lowest_id",
         "_next_id",
         "_now_ns",
         "_received_seqs",
@@ -207,7 +208,8 @@ class Session:
         #: messages from memory that wait for room in the window, bounded by `limits`
         self._waiting: Fifo[Outgoing] = Fifo()
         self._waiting_bytes = 0
-        self._next_id = QUEUED_IDS
+        #: the last identifier of a message from memory; without a queue all are free for these
+        self._next_id = self._lowest_id = QUEUED_IDS if persistent else 0
         #: messages from memory that a new connection gets again once its window has room, by packet identifier
         self._unsent: dict[int, Flight] = {}
         #: queued messages that wait for room in the window, or for their identifier, which an older one has
@@ -319,7 +321,7 @@ class Session:
     def _free_id(self) -> int:
         """Return an identifier for a message from memory; the window is smaller than their number."""
         while True:
-            self._next_id = self._next_id + 1 if self._next_id < LAST_ID else QUEUED_IDS + 1
+            self._next_id = self._next_id + 1 if self._next_id < LAST_ID else self._lowest_id + 1
             if self._next_id not in self.flights:
                 return self._next_id
 
@@ -428,7 +430,8 @@ class Session:
         """
         flight = self.flights.get(packet_id)
         if flight is None or (flight.message is not None and flight.message.qos != 2):
-            return ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+            # A PUBREC that refuses ends the flow: nothing is released [MQTT-4.3.3-4].
+            return ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if reason < 0x80 else None
         if flight.phase is Phase.PUBREL:
             return ReasonCode.SUCCESS
         self._unsent.pop(packet_id, None)

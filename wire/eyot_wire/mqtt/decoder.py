@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from eyot_wire.mqtt import properties as mqtt_properties
-from eyot_wire.mqtt.errors import MalformedPacket, ProtocolError
+from eyot_wire.mqtt.errors import MalformedPacket, MqttError, ProtocolError
 from eyot_wire.mqtt.fields import FieldReader, text
 from eyot_wire.mqtt.packet_types import FLAGS_2, V5, PacketType
 from eyot_wire.mqtt.packets import (
@@ -30,9 +30,10 @@ from eyot_wire.mqtt.packets import (
 from eyot_wire.mqtt.properties import WILL, Properties
 from eyot_wire.mqtt.reason_codes import ReasonCode
 
-#: Protocol name by level; a level above 5 still has the name of MQTT, so that it can be refused in words.
-_NAMES: Final = {3: "MQIsdp"}
-_NAME: Final = "MQTT"
+#: Protocol name by level.
+_NAMES: Final = {3: "MQIsdp", 4: "MQTT", V5: "MQTT"}
+#: The level of a CONNECT whose name and level do not belong together: it is refused in words [MQTT-3.1.2-2 of 3.1.1].
+NO_LEVEL: Final = 0
 #: The most filters in one SUBSCRIBE or UNSUBSCRIBE.
 FILTERS_MAX: Final = 10_000
 
@@ -44,11 +45,11 @@ def decode(first: int, body: bytes, level: int) -> Packet:
     kind = PacketType(first >> 4)
     if kind is PacketType.PUBLISH:
         return _publish(first, body, level)
-    if first & 0x0F != (2 if kind in FLAGS_2 else 0):
-        raise MalformedPacket(f"the flags of {kind.name} are {first & 0x0F:04b}")
     decoder = _DECODERS.get(kind)
     if decoder is None or (kind is PacketType.AUTH and level != V5):
         raise ProtocolError(f"a client does not send {kind.name}")
+    if first & 0x0F != (2 if kind in FLAGS_2 else 0):
+        raise MalformedPacket(f"the flags of {kind.name} are {first & 0x0F:04b}")
     reader = FieldReader(body)
     packet = decoder(reader, level)
     reader.finish()
@@ -64,13 +65,22 @@ def _properties(reader: FieldReader, level: int, kind: PacketType) -> Properties
 
 def _connect(reader: FieldReader, level: int) -> Connect:
     name, level = reader.string(), reader.byte()
-    if name != _NAMES.get(level, _NAME):
+    if name not in _NAMES.values():
         raise ProtocolError("the protocol name is not MQTT", ReasonCode.UNSUPPORTED_PROTOCOL_VERSION)
-    if level not in (3, 4, V5):
+    if name != _NAMES.get(level):
         reader.rest()
-        return Connect(level, "")
+        return Connect(NO_LEVEL if level in _NAMES else level, "")
+    try:
+        return _connect_of(reader, level)
+    except MqttError as error:
+        error.connect_level = level
+        raise
+
+
+def _connect_of(reader: FieldReader, level: int) -> Connect:
+    """Read CONNECT behind its level."""
     flags = reader.byte()
-    if flags & 1:
+    if flags & 1 and level != 3:  # 3.1 does not use it
         raise MalformedPacket("the reserved flag of CONNECT is set")
     keep_alive = reader.int16()
     properties = _properties(reader, level, PacketType.CONNECT)
@@ -79,7 +89,7 @@ def _connect(reader: FieldReader, level: int) -> Connect:
     has_name, has_password = bool(flags & 0x80), bool(flags & 0x40)
     if has_password and not has_name and level != V5:
         raise MalformedPacket("a password without a user name")
-    return Connect(
+    connect = Connect(
         protocol_level=level,
         client_id=client_id,
         clean_start=bool(flags & 2),
@@ -89,6 +99,8 @@ def _connect(reader: FieldReader, level: int) -> Connect:
         will=will,
         properties=properties,
     )
+    reader.finish()
+    return connect
 
 
 def _will(reader: FieldReader, flags: int, level: int) -> Will | None:
@@ -102,6 +114,7 @@ def _will(reader: FieldReader, flags: int, level: int) -> Will | None:
     properties = mqtt_properties.read(reader, WILL) if level == V5 else None
     topic = reader.string()
     check_topic(topic)
+    _check_response(properties)
     return Will(topic, reader.binary(), qos, bool(flags & 0x20), properties)
 
 
@@ -128,7 +141,7 @@ def _publish(first: int, body: bytes, level: int) -> Publish:
         if end > len(body):
             raise MalformedPacket("the packet ends within a field")
         if not packet_id:
-            raise MalformedPacket("the packet identifier is 0")
+            raise ProtocolError("the packet identifier is 0")
     if level == V5:
         if body[end : end + 1] == b"\0":
             end += 1
@@ -149,8 +162,12 @@ def _check_publish(properties: Properties | None) -> None:
         return
     if properties.subscription_identifiers:
         raise ProtocolError("a client's PUBLISH has a subscription identifier")  # [MQTT-3.3.4-6]
-    if properties.response_topic is not None:
-        check_topic(properties.response_topic)
+    _check_response(properties)
+
+
+def _check_response(properties: Properties | None) -> None:
+    if properties is not None and properties.response_topic is not None:
+        check_topic(properties.response_topic)  # [MQTT-3.3.2-14]
 
 
 def check_topic(topic: str) -> None:
@@ -180,7 +197,7 @@ def _answer(kind: PacketType, make: type[_A]) -> Callable[[FieldReader, int], _A
 def _packet_id(reader: FieldReader) -> int:
     packet_id = reader.int16()
     if not packet_id:
-        raise MalformedPacket("the packet identifier is 0")
+        raise ProtocolError("the packet identifier is 0")
     return packet_id
 
 
@@ -192,13 +209,20 @@ def _subscribe(reader: FieldReader, level: int) -> Subscribe:
     properties = _properties(reader, level, PacketType.SUBSCRIBE)
     filters: list[SubscriptionRequest] = []
     while reader.left:
-        topic_filter = reader.string()
+        topic_filter = _filter(reader)
         filters.append(_options(topic_filter, reader.byte(), level))
         if len(filters) > FILTERS_MAX:
             raise ProtocolError("too many filters in one packet", ReasonCode.QUOTA_EXCEEDED)
     if not filters:
         raise ProtocolError("SUBSCRIBE without a filter")
     return Subscribe(packet_id, filters, properties)
+
+
+def _filter(reader: FieldReader) -> str:
+    topic_filter = reader.string()
+    if not topic_filter:
+        raise MalformedPacket("a filter is empty")  # [MQTT-4.7.3-1]
+    return topic_filter
 
 
 def _options(topic_filter: str, options: int, level: int) -> SubscriptionRequest:
@@ -219,7 +243,7 @@ def _unsubscribe(reader: FieldReader, level: int) -> Unsubscribe:
     properties = _properties(reader, level, PacketType.UNSUBSCRIBE)
     filters: list[str] = []
     while reader.left:
-        filters.append(reader.string())
+        filters.append(_filter(reader))
         if len(filters) > FILTERS_MAX:
             raise ProtocolError("too many filters in one packet", ReasonCode.QUOTA_EXCEEDED)
     if not filters:

@@ -7,6 +7,8 @@ class MqttError(ValueError):
     """A packet that ends the connection."""
 
     reason_code = ReasonCode.UNSPECIFIED_ERROR
+    #: the protocol level of a CONNECT that is faulty behind it; 0: the level is not known, or the packet is another one
+    connect_level = 0
 
     def __init__(self, text: str, reason_code: ReasonCode | None = None) -> None:
         super().__init__(text)

@@ -128,9 +128,9 @@ def read(reader: FieldReader, packet: PacketType) -> Properties | None:
         known = TABLE.get(identifier)
         if known is None:
             raise MalformedPacket(f"no property has the identifier {identifier}")
+        value = known.kind.read(part)
         if packet not in known.packets:
             raise ProtocolError(f"{known.name} does not belong to {packet.name}")
-        value = known.kind.read(part)
         if known.positive and not value:
             raise ProtocolError(f"{known.name} is 0")
         if known.repeats:

@@ -7,7 +7,7 @@ from eyot_wire.mqtt.decoder import decode
 from eyot_wire.mqtt.errors import MalformedPacket, ProtocolError
 from eyot_wire.mqtt.native import scan_acked, scan_mixed, scan_run
 from eyot_wire.mqtt.packet_types import V5, PacketType
-from eyot_wire.mqtt.packets import Connect, Packet, Publish
+from eyot_wire.mqtt.packets import Answer, Auth, Connect, Disconnect, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from eyot_wire.mqtt.plain_publishes import AckedPublishes, MixedPublishes, PlainPublishes
 from eyot_wire.mqtt.publish_run import ACKED_PUBLISH, PLAIN_PUBLISH
 from eyot_wire.mqtt.reason_codes import ReasonCode
@@ -17,7 +17,25 @@ HEADS_MAX: Final = 256
 HEAD_BYTES_MAX: Final = 256
 
 Runs = PlainPublishes | MixedPublishes | AckedPublishes
+WITH_REASON: Final = (Answer, Disconnect, Auth)
 RUNS: Final = (PlainPublishes, MixedPublishes, AckedPublishes)
+
+
+#: Types of packets that end the connection with their first byte.
+NEVER_FROM_CLIENTS: Final = frozenset(
+    {PacketType.RESERVED, PacketType.CONNACK, PacketType.SUBACK, PacketType.UNSUBACK, PacketType.PINGRESP}
+)
+_OF_PUBREL: Final = frozenset({0, 0x92})
+_OF_PUBACK: Final = frozenset({0, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99})
+#: The reason codes that a client may send (MQTT 5, 2.4).
+_REASONS: Final[dict[type[Packet], frozenset[int]]] = {
+    Puback: _OF_PUBACK,
+    Pubrec: _OF_PUBACK,
+    Pubrel: _OF_PUBREL,
+    Pubcomp: _OF_PUBREL,
+    Disconnect: frozenset({0, 4, 0x80, 0x81, 0x82, 0x83, 0x90, *range(0x93, 0x9A)}),
+    Auth: frozenset({0, 0x18, 0x19}),
+}
 
 
 class PacketReader:
@@ -95,6 +113,8 @@ class PacketReader:
         kind = source[at] >> 4
         if not self._level and kind != PacketType.CONNECT:
             raise ProtocolError("the first packet is not CONNECT")
+        if kind in NEVER_FROM_CLIENTS:
+            raise ProtocolError(f"a client does not send {PacketType(kind).name}")
         length = shift = 0
         for offset in range(1, 5):
             if at + offset >= len(source):
@@ -168,4 +188,12 @@ class PacketReader:
         packet = decode(source[at], source[start:end], self._level)
         if type(packet) is Connect:
             self._level = packet.protocol_level
+        else:
+            check_reason(packet)
         return packet
+
+
+def check_reason(packet: Packet) -> None:
+    """Raise ProtocolError for a reason code that a client does not send with such a packet."""
+    if isinstance(packet, WITH_REASON) and packet.reason_code and packet.reason_code not in _REASONS[type(packet)]:
+        raise ProtocolError(f"{type(packet).__name__} with reason code {packet.reason_code:#x}")

@@ -26,7 +26,7 @@ class InboundAliases:
             return publish.topic
         topic = self._topics.get(alias)
         if topic is None:
-            raise ProtocolError(f"topic alias {alias} is not set", ReasonCode.TOPIC_ALIAS_INVALID)
+            raise ProtocolError(f"topic alias {alias} is not set")  # MQTT 5, 3.3.4
         return topic
 
 

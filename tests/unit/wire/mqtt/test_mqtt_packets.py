@@ -97,15 +97,15 @@ def test_publish(topic: str, payload: bytes, qos: int, retain: bool, packet_id: 
 
 @pytest.mark.parametrize("level", [4, 5])
 def test_answers(level: int) -> None:
-    for make, kind in (
-        (encoder.puback, Puback),
-        (encoder.pubrec, Pubrec),
-        (encoder.pubrel, Pubrel),
-        (encoder.pubcomp, Pubcomp),
+    for make, kind, reason in (
+        (encoder.puback, Puback, 0x97),
+        (encoder.pubrec, Pubrec, 0x97),
+        (encoder.pubrel, Pubrel, 0x92),
+        (encoder.pubcomp, Pubcomp, 0x92),
     ):
         assert decoded(make(level, 700), level) == kind(700)
-        expected = kind(700, 0x92) if level == 5 else kind(700)
-        assert decoded(make(level, 700, 0x92), level) == expected
+        expected = kind(700, reason) if level == 5 else kind(700)
+        assert decoded(make(level, 700, reason), level) == expected
     assert decoded(encoder.PINGREQ, level) == Pingreq()
     assert decoded(encoder.DISCONNECT, level) == Disconnect()
     assert decoded(encoder.disconnect(4, Properties(session_expiry_interval=7)), 5) == Disconnect(
@@ -113,7 +113,7 @@ def test_answers(level: int) -> None:
     )
 
 
-@given(st.lists(st.tuples(texts, st.integers(0, 2)), min_size=1, max_size=5), ids)
+@given(st.lists(st.tuples(texts.filter(bool), st.integers(0, 2)), min_size=1, max_size=5), ids)
 def test_subscribe_and_unsubscribe(filters: list[tuple[str, int]], packet_id: int) -> None:
     asked = Subscribe(packet_id, [SubscriptionRequest(text, qos) for text, qos in filters])
     gone = Unsubscribe(packet_id, [text for text, _ in filters])
@@ -171,6 +171,13 @@ def test_levels_that_nobody_speaks_are_told(level: int) -> None:
     """The connection answers them; nothing else of such a CONNECT is read."""
     (asked,) = reader().feed(b"\x10\x0c\x00\x04MQTT" + bytes((level,)) + b"\x02\x00\x00\x00\x00")
     assert asked == Connect(level, "")
+
+
+@pytest.mark.parametrize(("name", "level"), [(b"MQTT", 3), (b"MQIsdp", 4), (b"MQIsdp", 5)])
+def test_a_level_of_another_protocol_name_is_told(name: bytes, level: int) -> None:
+    body = len(name).to_bytes(2, "big") + name + bytes((level,)) + b"\x02\x00\x00\x00\x00"
+    (asked,) = reader().feed(bytes((0x10, len(body))) + body)
+    assert asked == Connect(0, "")
 
 
 @pytest.mark.parametrize(
