@@ -119,7 +119,7 @@ class Subscriber:
                 connection.send_suback(Suback(packet.packet_id, refused))
                 return
             connection.send_suback(Suback(packet.packet_id, reasons))
-            if replays:
+            if replays and not connection.closed:
                 self._replay(replays)
 
         if session.record.subs == before:

@@ -1,0 +1,499 @@
+"""What MQTT 5 adds to 3.1.1, statement by statement."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eyot_wire.mqtt import encoder
+from eyot_wire.mqtt.packet_types import PacketType
+from eyot_wire.mqtt.packets import Connect, SubscriptionRequest, Will
+from eyot_wire.mqtt.properties import Properties
+from support.eyotd import Eyotd
+from support.raw_mqtt import Closed, Got, RawMqtt
+
+CONFIG = """
+server_name: mqtt
+jetstream { store_dir: "%WORKDIR%/js" }
+authorization { users: [ { user: a, password: a }
+    { user: few, password: few, permissions: { publish: "few.>", subscribe: "few.>" } } ] }
+mqtt { listen: "127.0.0.1:%LEAF_PORT%", MORE }
+eyot { mqtt { max_keepalive: 300 } }
+"""
+PATIENCE_S = 60.0
+LASTS = Properties(session_expiry_interval=3600)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Eyotd]:
+    with Eyotd(CONFIG.replace("MORE", ""), tmp_path_factory.mktemp("server")) as running:
+        yield running
+        log = running.log()
+        assert "Traceback" not in log, log[log.index("Traceback") - 300 :][:5000]
+
+
+def client(server: Eyotd, client_id: str = "", *, level: int = 5, user: str = "a", **more: object) -> RawMqtt:
+    """A client that is connected; `connack` is what it was answered."""
+    made = RawMqtt(server.leaf_port, level=level)
+    made.sock.settimeout(PATIENCE_S)
+    connack = made.connect(client_id, user=user, password=user.encode(), **more)  # type: ignore[arg-type]
+    assert connack.reason == 0, connack
+    made.connack = connack  # type: ignore[attr-defined]
+    return made
+
+
+def connack(made: RawMqtt) -> Got:
+    return made.connack  # type: ignore[attr-defined, no-any-return]
+
+
+def ended(made: RawMqtt) -> int:
+    """Read to the end of the connection; the reason of its DISCONNECT, 0 without one."""
+    reason = 0
+    try:
+        while True:
+            got = made.packet()
+            reason = got.reason if got.type is PacketType.DISCONNECT else reason
+    except Closed:
+        return reason
+
+
+# -- properties of messages ------------------------------------------------------------------------------------------------
+
+MESSAGES = [
+    Properties(payload_format_indicator=0, content_type="", correlation_data=b"", response_topic="r/a"),
+    Properties(payload_format_indicator=1, content_type="text/plain; charset=é", correlation_data=b"\0\r\n\xff"),
+    Properties(content_type=" a\r\nNats-Rollup: all", response_topic="r//b.c", user_properties=[("z", "1"), ("a", "2"), ("z", "1")]),
+    Properties(user_properties=[("", ""), ("Nats-Msg-Id", "x"), ("a b", " c "), ("Content-Type", "no"), ("k", "🙂")]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("way", "qos"),
+    [*((way, qos) for way in ("at once", "from the queue", "retained") for qos in (1, 2)), ("at once", 0)],
+)
+def test_properties_reach_subscribers_unaltered(server: Eyotd, way: str, qos: int) -> None:
+    topic = f"whole/{way.split()[-1]}/{qos}"
+    with client(server, "whole", clean=True, props=LASTS) as hears, client(server) as says:
+        if way != "retained":
+            hears.subscribe(topic, qos=qos)
+        if way == "from the queue":
+            hears.sock.close()
+        for number, properties in enumerate(MESSAGES):
+            each = f"{topic}/{number}" if way == "retained" else topic
+            assert says.publish_acked(each, b"%d" % number, qos=qos, retain=way == "retained", props=properties) in (
+                0,
+                0x10,
+            )
+        says.publish_acked("whole", b"", qos=1, retain=True)  # what was sent before is on flash
+        with client(server, "whole", clean=False, props=LASTS) if way == "from the queue" else client(server) as again:
+            reader = hears if way == "at once" else again
+            if way == "retained":
+                again.subscribe(f"{topic}/#", qos=qos)
+            got = {int(each.payload): each for each in (reader.message() for _ in MESSAGES)}
+    for number, properties in enumerate(MESSAGES):
+        assert got[number].properties == properties
+        assert got[number].qos == qos
+
+
+def test_expiry_is_told_as_what_remains(server: Eyotd) -> None:
+    with client(server) as says, client(server) as hears:
+        says.publish_acked("expiry/kept", b"x", retain=True, props=Properties(message_expiry_interval=100))
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            hears.subscribe("expiry/kept", qos=1)
+            left = hears.message().properties.message_expiry_interval
+            assert left is not None
+            assert 0 < left <= 100
+            if left < 100:
+                break
+            assert time.monotonic() < until, "the interval does not shrink"
+            time.sleep(0.2)
+
+
+def test_what_has_expired_is_not_delivered(server: Eyotd) -> None:
+    client(server, "sleeps", clean=True, props=LASTS).sock.close()
+    with client(server, "sleeps", clean=False, props=LASTS) as sleeps:
+        sleeps.subscribe("expired/#", qos=2)
+    with client(server) as says:
+        for qos in (1, 2):
+            says.publish_acked("expired/a", b"old", qos=qos, props=Properties(message_expiry_interval=1))
+        says.publish_acked("expired/kept", b"old", retain=True, props=Properties(message_expiry_interval=1))
+        time.sleep(2)
+        says.publish_acked("expired/a", b"new", qos=1)
+        with client(server, "sleeps", clean=False, props=LASTS) as back:
+            assert back.message().payload == b"new"
+        says.subscribe("expired/kept", qos=1)
+        assert says.is_quiet()
+
+
+def test_an_expired_message_that_was_sent_is_completed(server: Eyotd) -> None:
+    """Expiry ends no flow of QoS 2 that has begun, in either direction."""
+    with client(server, "begun", clean=True, props=LASTS) as begun, client(server) as says:
+        begun.subscribe("begun", qos=2)
+        packet_id = says.publish("begun", b"x", qos=2, props=Properties(message_expiry_interval=1))
+        assert says.expect(PacketType.PUBREC).reason == 0
+        got = begun.next_publish()
+        time.sleep(2)
+        begun.pubrec(got.packet_id)
+        assert begun.expect(PacketType.PUBREL).packet_id == got.packet_id
+        begun.pubcomp(got.packet_id)
+        says.send(encoder.pubrel(5, packet_id))
+        assert says.expect(PacketType.PUBCOMP).reason == 0
+
+
+# -- topic aliases -----------------------------------------------------------------------------------------------------------
+
+
+def alias(number: int) -> Properties:
+    return Properties(topic_alias=number)
+
+
+def test_aliases_of_the_client(server: Eyotd) -> None:
+    with client(server) as hears, client(server) as says:
+        hears.subscribe("alias/#", qos=1)
+        most = connack(says).properties.topic_alias_maximum or 0
+        assert most > 1
+        for number in range(1, most + 1):
+            says.publish(f"alias/{number}", b"set", qos=1, props=alias(number))
+        says.publish("alias/new", b"moved", qos=1, props=alias(1))
+        for number in range(1, most + 1):
+            says.publish("", b"used", qos=1, props=alias(number))
+        topics = [hears.message().topic for _ in range(2 * most + 1)]
+        named = [f"alias/{number}" for number in range(1, most + 1)]
+        assert topics == [*named, "alias/new", "alias/new", *named[1:]]
+    with client(server) as later:  # a new connection has none
+        later.publish("", b"x", qos=1, props=alias(1))
+        assert ended(later) == 0x82
+
+
+@pytest.mark.parametrize("most", [None, 0, 2])
+def test_aliases_of_the_server(server: Eyotd, most: int | None) -> None:
+    with client(server, props=Properties(topic_alias_maximum=most)) as hears, client(server) as says:
+        hears.subscribe("server/#", qos=1)
+        known: dict[int, str] = {}
+        for turn in range(2):
+            for name in "abc":
+                says.publish_acked(f"server/{name}", b"%d" % turn)
+                got = hears.message()
+                number = got.properties.topic_alias or 0
+                assert number <= (most or 0)
+                if got.topic:
+                    known[number] = got.topic
+                assert (got.topic or known[number]) == f"server/{name}"
+
+
+# -- subscriptions -----------------------------------------------------------------------------------------------------------
+
+
+def test_retain_handling(server: Eyotd) -> None:
+    with client(server) as says, client(server) as hears:
+        says.publish_acked("handling/a", b"kept", retain=True)
+        for handling, comes in ((2, False), (1, False), (0, True), (0, True)):
+            hears.subscribe(SubscriptionRequest("handling/+", 1, retain_handling=handling))
+            if comes:
+                got = hears.message()
+                assert (got.payload, got.retain) == (b"kept", True)
+            assert hears.is_quiet(), f"retain handling {handling}"
+        hears.unsubscribe("handling/+")
+        hears.subscribe(SubscriptionRequest("handling/+", 1, retain_handling=1))
+        assert hears.message().payload == b"kept"
+
+
+@pytest.mark.parametrize("expiry_s", [0, 3600])
+def test_retain_as_published(server: Eyotd, expiry_s: int) -> None:
+    with client(server, "as-is", props=Properties(session_expiry_interval=expiry_s)) as hears, client(server) as says:
+        hears.subscribe(SubscriptionRequest("as/is/a", 1, retain_as_published=True), SubscriptionRequest("as/set/a", 1))
+        for topic, retain, expected in (("as/is/a", True, True), ("as/is/a", False, False), ("as/set/a", True, False)):
+            says.publish_acked(topic, b"x", retain=retain)
+            assert hears.message().retain is expected
+        for topic in ("as/is/a", "as/set/a"):
+            says.publish_acked(topic, b"", retain=True)
+
+
+@pytest.mark.parametrize("expiry_s", [0, 3600])
+def test_no_local(server: Eyotd, expiry_s: int) -> None:
+    with client(server, "local", props=Properties(session_expiry_interval=expiry_s)) as both, client(server) as other:
+        both.subscribe(SubscriptionRequest("local/+", 1, no_local=True))
+        both.publish_acked("local/a", b"own")
+        other.publish_acked("local/a", b"other")
+        assert both.message().payload == b"other"
+        assert both.is_quiet()
+
+
+def test_a_subscription_is_replaced(server: Eyotd) -> None:
+    with client(server) as hears, client(server) as says:
+        says.publish_acked("replaced", b"kept", retain=True)
+        for qos, identifier in ((2, 7), (0, 8), (1, 0)):
+            identifiers = [identifier] if identifier else []
+            assert hears.subscribe(
+                "replaced", qos=qos, props=Properties(subscription_identifiers=identifiers)
+            ).codes == [qos]
+            assert hears.message().payload == b"kept"
+            says.publish_acked("replaced", b"new", qos=2)
+            got = hears.message()
+            assert (got.payload, got.qos, got.properties.subscription_identifiers) == (b"new", qos, identifiers)
+            assert hears.is_quiet()
+        says.publish_acked("replaced", b"", retain=True)
+
+
+def test_unsubscribe_completes_what_was_sent_and_adds_nothing(server: Eyotd) -> None:
+    for qos in (1, 2):
+        with client(server) as hears, client(server) as says:
+            hears.subscribe("ends/a", "ends/+", qos=qos)
+            says.publish_acked("ends/a", b"sent", qos=qos)
+            got = hears.next_publish()
+            assert hears.unsubscribe("ends/a", "ends/none", "ends/+").codes == [0, 0x11, 0]
+            says.publish_acked("ends/a", b"later", qos=qos)
+            if qos == 1:
+                hears.puback(got.packet_id)
+            else:
+                hears.pubrec(got.packet_id)
+                assert hears.expect(PacketType.PUBREL).packet_id == got.packet_id
+                hears.pubcomp(got.packet_id)
+            assert hears.is_quiet()
+
+
+def test_topics_are_compared_as_they_are(server: Eyotd) -> None:
+    with client(server) as hears, client(server) as says:
+        composed, decomposed = "exact/\u00e9", "exact/e\u0301"
+        hears.subscribe("exact/\ufeffbom", composed, "exact/Case", qos=1)
+        for topic in ("exact/bom", "exact/\ufeffbom", decomposed, composed, "exact/case", "exact/Case", "exact/Case/"):
+            says.publish_acked(topic, b"x")
+        assert [hears.message().topic for _ in range(3)] == ["exact/\ufeffbom", composed, "exact/Case"]
+        assert hears.is_quiet()
+
+
+def test_a_shared_subscription_keeps_to_the_granted_quality_and_to_refusals(server: Eyotd) -> None:
+    """A message that its receiver refuses goes to nobody else."""
+    with client(server) as one, client(server) as two, client(server) as says:
+        one.subscribe("$share/quality/shared/a", qos=1)
+        says.publish_acked("shared/a", b"x", qos=2)
+        got = one.next_publish()
+        assert (got.payload, got.qos) == (b"x", 1)
+        two.subscribe("$share/quality/shared/a", qos=1)
+        one.send(encoder.puback(5, got.packet_id, 0x83))
+        one.ping()
+        one.unsubscribe("$share/quality/shared/a")
+        says.publish_acked("shared/a", b"y", qos=1)
+        assert two.message().payload == b"y"
+        assert two.is_quiet()
+
+
+# -- wills -------------------------------------------------------------------------------------------------------------------
+
+
+def with_will(server: Eyotd, name: str, *, delay: int | None, expiry_s: int, retain: bool = False) -> RawMqtt:
+    will = Will(f"will/{name}", name.encode(), 1, retain, Properties(will_delay_interval=delay, content_type="w\r\n"))
+    return client(server, name, clean=True, will=will, props=Properties(session_expiry_interval=expiry_s))
+
+
+def test_wills_are_published_when_they_are_due(server: Eyotd) -> None:
+    """After the delay, at the end of the session before it, and for every DISCONNECT but the normal one."""
+    with client(server) as hears:
+        hears.subscribe("will/+", qos=2)
+        for name, delay, expiry_s, goodbye in (
+            ("plain", None, 0, b""),
+            ("delayed", 1, 3600, b""),
+            ("session-ends", 3600, 1, b""),
+            ("asked", 0, 0, encoder.disconnect(4)),
+            ("with-an-error", 0, 0, encoder.disconnect(0x81)),
+            ("lasting-with-an-error", 0, 3600, encoder.disconnect(0x80)),
+        ):
+            with with_will(server, name, delay=delay, expiry_s=expiry_s) as dies:
+                dies.send(goodbye)
+            got = hears.message()
+            assert (got.payload, got.retain, got.properties.content_type) == (name.encode(), False, "w\r\n")
+            assert got.properties.will_delay_interval is None
+        with with_will(server, "normal", delay=0, expiry_s=0) as leaves:
+            leaves.send(encoder.DISCONNECT)
+            assert ended(leaves) == 0
+        assert hears.is_quiet()
+
+
+def test_a_client_that_returns_in_time_takes_its_will_back(server: Eyotd) -> None:
+    with client(server) as hears:
+        hears.subscribe("will/back", qos=1)
+        with_will(server, "back", delay=3600, expiry_s=3600).sock.close()
+        with client(server, "back", clean=False, props=LASTS) as back:
+            assert connack(back).present
+            back.send(encoder.disconnect(4))  # there is no will any more
+            ended(back)
+        assert hears.is_quiet()
+
+
+def test_a_will_with_the_retain_flag_is_retained(server: Eyotd) -> None:
+    with client(server) as hears:
+        hears.subscribe("will/kept", qos=1)
+        with_will(server, "kept", delay=0, expiry_s=0, retain=True).sock.close()
+        assert hears.message().payload == b"kept"
+    with client(server) as later:
+        later.subscribe("will/kept", qos=1)
+        assert later.message().retain
+        later.publish_acked("will/kept", b"", retain=True)
+
+
+# -- sessions ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_session_lasts_as_long_as_was_asked(server: Eyotd) -> None:
+    client(server, "short", clean=True).sock.close()
+    assert not connack(client(server, "short", clean=False)).present
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        with client(server, "short", clean=False, props=Properties(session_expiry_interval=1)) as brief:
+            if not connack(brief).present and time.monotonic() < until - PATIENCE_S + 1.5:
+                continue  # the first has no session
+            if not connack(brief).present:
+                break
+            assert time.monotonic() < until, "the session does not end"
+        time.sleep(2)
+
+
+def test_disconnect_changes_how_long_a_session_lasts(server: Eyotd) -> None:
+    with client(server, "change", clean=True, props=LASTS) as leaves:
+        leaves.send(encoder.disconnect(0, Properties(session_expiry_interval=0)))
+        ended(leaves)
+    with client(server, "change", clean=False) as none:
+        assert not connack(none).present
+        none.send(encoder.disconnect(0, Properties(session_expiry_interval=5)))
+        assert ended(none) == 0x82
+    with client(server, "change", clean=True, props=Properties(session_expiry_interval=5)) as leaves:
+        leaves.send(encoder.disconnect(0, Properties(session_expiry_interval=3600)))
+        ended(leaves)
+    with client(server, "change", clean=False, props=LASTS) as back:
+        assert connack(back).present
+    client(server, "change", clean=True).sock.close()
+
+
+def test_clean_start_begins_anew(server: Eyotd) -> None:
+    with client(server, "anew", clean=True, props=LASTS) as first:
+        assert not connack(first).present
+        first.subscribe("anew", qos=1)
+    with client(server, "anew", clean=False, props=LASTS) as second:
+        assert connack(second).present
+    with client(server, "anew", clean=True, props=LASTS) as third, client(server) as says:
+        assert not connack(third).present
+        says.publish_acked("anew", b"x")
+        assert third.is_quiet()
+
+
+def test_the_server_names_its_clients(server: Eyotd) -> None:
+    with client(server) as one, client(server) as two, client(server, "own") as own:
+        names = [connack(each).properties.assigned_client_identifier for each in (one, two, own)]
+        assert names[0]
+        assert names[1]
+        assert names[0] != names[1]
+        assert names[2] is None
+    for name in ("0123456789abcdefghijklm", "nopqrstuvwxyzABCDEFGHIJ", "KLMNOPQRSTUVWXYZ", "0"):
+        client(server, name).disconnect()
+
+
+def test_the_server_shortens_the_keep_alive(server: Eyotd) -> None:
+    for asked, told in ((0, 300), (1000, 300), (300, None), (20, None)):
+        with client(server, keep_alive=asked) as each:
+            assert connack(each).properties.server_keep_alive == told
+
+
+def test_a_newer_connection_takes_over(server: Eyotd) -> None:
+    old = client(server, "twice", clean=True, props=LASTS)
+    with client(server, "twice", clean=False, props=LASTS) as new:
+        assert connack(new).present
+        assert ended(old) == 0x8E
+        new.ping()
+    old.sock.close()
+    client(server, "twice", clean=True).disconnect()
+
+
+@pytest.mark.parametrize("level", [4, 5])
+def test_nothing_behind_a_refused_connect_is_processed(server: Eyotd, level: int) -> None:
+    with client(server) as hears:
+        hears.subscribe("refused", qos=1)
+        with RawMqtt(server.leaf_port, level=level) as wrong:
+            wrong.send(
+                encoder.connect(Connect(level, "x", True, 0, "a", b"wrong")) + encoder.publish(level, "refused", b"x")
+            )
+            got = wrong.packet()
+            assert (got.type, got.present) == (PacketType.CONNACK, False)
+            assert got.reason == (0x87 if level == 5 else 5)
+            assert wrong.closed()
+        assert hears.is_quiet()
+
+
+# -- limits of the client ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("expiry_s", [0, 3600])
+def test_a_message_that_is_too_large_is_passed_over(server: Eyotd, expiry_s: int) -> None:
+    props = Properties(maximum_packet_size=200, session_expiry_interval=expiry_s)
+    with client(server, "small", clean=True, props=props) as small, client(server) as says:
+        small.subscribe("size/a", qos=2)
+        for qos in (0, 1, 2):
+            says.publish_acked("size/a", bytes(300), qos=qos)
+            says.publish_acked("size/a", b"small", qos=qos)
+            assert small.message().payload == b"small"
+        assert small.is_quiet()
+    client(server, "small", clean=True).disconnect()
+
+
+def test_answers_keep_to_the_maximum_packet_size(server: Eyotd) -> None:
+    with client(server, user="few", props=Properties(maximum_packet_size=60)) as few:
+        packet_id = few.publish("denied", b"x", qos=1)
+        assert few.expect(PacketType.PUBACK).properties.reason_string
+        filters = [SubscriptionRequest(f"few/{number}", 0) for number in range(100)]
+        few.send(encoder.subscribe(5, encoder.Subscribe(packet_id, filters)))
+        assert ended(few) == 0x95
+    with client(server, "tight", user="few", props=Properties(maximum_packet_size=25)) as tight:
+        tight.publish("denied", b"x", qos=1)
+        got = tight.expect(PacketType.PUBACK)
+        assert (got.reason, got.properties.reason_string) == (0x87, None)
+    with RawMqtt(server.leaf_port, level=5) as tiny:
+        tiny.send(encoder.connect(Connect(5, "tiny", True, 0, "a", b"a", None, Properties(maximum_packet_size=10))))
+        assert tiny.closed()
+
+
+def test_reason_strings_only_for_those_who_want_them(server: Eyotd) -> None:
+    for wanted in (None, 1, 0):
+        with client(server, user="few", props=Properties(request_problem_information=wanted)) as few:
+            for qos, kind in ((1, PacketType.PUBACK), (2, PacketType.PUBREC)):
+                few.publish("denied", b"x", qos=qos)
+                got = few.expect(kind)
+                assert got.reason == 0x87
+                assert bool(got.properties.reason_string) is (wanted != 0)
+
+
+def test_pings_and_answers_pass_a_full_window(server: Eyotd) -> None:
+    with client(server, props=Properties(receive_maximum=1)) as slow, client(server) as says:
+        slow.subscribe("window", qos=2)
+        for number in range(3):
+            says.publish_acked("window", b"%d" % number, qos=2)
+        first = slow.next_publish()
+        assert slow.is_quiet()
+        slow.publish_acked("elsewhere", b"x", qos=2)
+        slow.pubrec(first.packet_id, 0x80)  # a refusal makes room, and releases nothing
+        assert [slow.message().payload for _ in range(2)] == [b"1", b"2"]
+        assert slow.is_quiet()
+
+
+@pytest.mark.parametrize("level", [4, 5])
+def test_the_servers_dup_flag_is_its_own(server: Eyotd, level: int) -> None:
+    with client(server, level=level) as hears, client(server, level=level) as says:
+        hears.subscribe("dup/a", qos=2)
+        for qos in (1, 2):
+            says.publish("dup/a", b"x", qos=qos, dup=True)
+            assert not hears.message().dup
+
+
+def test_qos_2_that_the_server_does_not_take(tmp_path: Path) -> None:
+    with Eyotd(CONFIG.replace("MORE", "reject_qos2_publish: true"), tmp_path) as limited:
+        with client(limited) as one:
+            assert connack(one).properties.maximum_qos == 1
+            assert one.subscribe("a", qos=2).codes == [2]
+            one.publish("a", b"x", qos=2)
+            assert ended(one) == 0x9B
+        with RawMqtt(limited.leaf_port, level=5) as two:
+            will = Will("a", b"x", 2)
+            assert two.connect("w", user="a", password=b"a", will=will).reason == 0x9B
+            assert two.closed()
