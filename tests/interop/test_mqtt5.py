@@ -223,14 +223,14 @@ def test_no_local(server: Eyotd, expiry_s: int) -> None:
         assert both.is_quiet()
 
 
-def test_a_subscription_is_replaced(server: Eyotd) -> None:
-    with client(server) as hears, client(server) as says:
+@pytest.mark.parametrize("level", [4, 5])
+def test_a_subscription_is_replaced(server: Eyotd, level: int) -> None:
+    with client(server, level=level) as hears, client(server) as says:
         says.publish_acked("replaced", b"kept", retain=True)
         for qos, identifier in ((2, 7), (0, 8), (1, 0)):
-            identifiers = [identifier] if identifier else []
-            assert hears.subscribe(
-                "replaced", qos=qos, props=Properties(subscription_identifiers=identifiers)
-            ).codes == [qos]
+            identifiers = [identifier] if identifier and level == 5 else []
+            props = Properties(subscription_identifiers=identifiers)
+            assert hears.subscribe("replaced", qos=qos, props=props).codes == [qos]
             assert hears.message().payload == b"kept"
             says.publish_acked("replaced", b"new", qos=2)
             got = hears.message()
@@ -285,8 +285,11 @@ def test_a_shared_subscription_keeps_to_the_granted_quality_and_to_refusals(serv
 # -- wills -------------------------------------------------------------------------------------------------------------------
 
 
+PAIRS = [("z", "1"), ("a", "\r\n"), ("z", "1")]
+
+
 def with_will(server: Eyotd, name: str, *, delay: int | None, expiry_s: int, retain: bool = False) -> RawMqtt:
-    will = Will(f"will/{name}", name.encode(), 1, retain, Properties(will_delay_interval=delay, content_type="w\r\n"))
+    will = Will(f"will/{name}", name.encode(), 1, retain, Properties(will_delay_interval=delay, user_properties=PAIRS))
     return client(server, name, clean=True, will=will, props=Properties(session_expiry_interval=expiry_s))
 
 
@@ -294,7 +297,7 @@ def test_wills_are_published_when_they_are_due(server: Eyotd) -> None:
     """After the delay, at the end of the session before it, and for every DISCONNECT but the normal one."""
     with client(server) as hears:
         hears.subscribe("will/+", qos=2)
-        for name, delay, expiry_s, goodbye in (
+        for name, delay, expiry_s, last_packet in (
             ("plain", None, 0, b""),
             ("delayed", 1, 3600, b""),
             ("session-ends", 3600, 1, b""),
@@ -303,9 +306,9 @@ def test_wills_are_published_when_they_are_due(server: Eyotd) -> None:
             ("lasting-with-an-error", 0, 3600, encoder.disconnect(0x80)),
         ):
             with with_will(server, name, delay=delay, expiry_s=expiry_s) as dies:
-                dies.send(goodbye)
+                dies.send(last_packet)
             got = hears.message()
-            assert (got.payload, got.retain, got.properties.content_type) == (name.encode(), False, "w\r\n")
+            assert (got.payload, got.retain, got.properties.user_properties) == (name.encode(), False, PAIRS)
             assert got.properties.will_delay_interval is None
         with with_will(server, "normal", delay=0, expiry_s=0) as leaves:
             leaves.send(encoder.DISCONNECT)
@@ -475,6 +478,19 @@ def test_pings_and_answers_pass_a_full_window(server: Eyotd) -> None:
         slow.pubrec(first.packet_id, 0x80)  # a refusal makes room, and releases nothing
         assert [slow.message().payload for _ in range(2)] == [b"1", b"2"]
         assert slow.is_quiet()
+
+
+@pytest.mark.parametrize("level", [4, 5])
+def test_an_identifier_is_free_behind_its_acknowledgement(server: Eyotd, level: int) -> None:
+    with client(server, level=level) as hears, client(server, level=level, user="few") as few:
+        hears.subscribe("few/free", qos=2)
+        if level == 5:
+            few.publish("denied", b"x", qos=2, packet_id=7)
+            assert few.expect(PacketType.PUBREC).reason == 0x87
+        for qos in (2, 2, 1, 1, 2):
+            few.publish_acked("few/free", b"x", qos=qos, packet_id=7, dup=True)
+            assert hears.message().qos == qos
+        assert hears.is_quiet()
 
 
 @pytest.mark.parametrize("level", [4, 5])

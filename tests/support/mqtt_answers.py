@@ -113,6 +113,8 @@ class AnswerChecker:
         self.ended = 0
         if size > self._size_max:
             raise Illegal(f"CONNACK of {size} bytes to a client that takes {self._size_max}")
+        if connack.properties.authentication_method is not None:
+            raise Illegal("an authentication method that nobody asked for")
         if connect.clean_start and connack.present:
             raise Illegal("a session is present after a clean start")
         if self.level == 5 and bool(connack.properties.assigned_client_identifier) == bool(connect.client_id):
