@@ -100,30 +100,35 @@ class Target:
 
     def with_client(self, action: Callable[[Client], Awaitable[T]]) -> T:
         """Run `action` with a connected NATS client. Raises Failure in the server's own words."""
+        return self.with_clients(1, lambda clients: action(clients[0]))
+
+    def with_clients(self, number: int, action: Callable[[list[Client]], Awaitable[T]]) -> T:
+        """Run `action` with so many connected NATS clients. Raises Failure in the server's own words."""
         import asyncio
 
         from nats.errors import Error as NatsError
         from nats.js.errors import APIError
 
-        connected = False
+        clients: list[Client] = []
 
         async def run() -> T:
-            nonlocal connected
-            client = await self._connect()
-            connected = True
             try:
-                return await action(client)
-            except APIError as error:
-                raise refusal(error.description, error.err_code) from error
-            except (NatsError, TimeoutError) as error:
-                raise Failure(said(error)) from error
+                while len(clients) < number:
+                    clients.append(await self._connect())
+                try:
+                    return await action(clients)
+                except APIError as error:
+                    raise refusal(error.description, error.err_code) from error
+                except (NatsError, TimeoutError) as error:
+                    raise Failure(said(error)) from error
             finally:
-                await client.close()
+                for client in clients:
+                    await client.close()
 
         try:
             return asyncio.run(run())
         except (NatsError, OSError, TimeoutError) as error:
-            if connected and isinstance(error, BrokenPipeError):
+            if len(clients) == number and isinstance(error, BrokenPipeError):
                 raise  # nobody reads standard output any more
             raise Failure(f"cannot connect to {self.shown_server}: {said(error)}") from error
 

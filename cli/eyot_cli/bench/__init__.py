@@ -1,0 +1,6 @@
+"""`eyot bench`: rates of publishing, subscribing and publishing into a stream.
+
+Entry point: `commands.bench`. `counting.py` counts the messages in what a server sends, `load.py` sends and receives over
+connected clients, `results.py` prints rates.
+Imports of `eyot_cli` only the modules that all commands share.
+"""
