@@ -26,14 +26,14 @@ from eyot_hub.jobs.config import Config, Silver
 from eyot_hub.jobs.file_rows import codes, row_groups
 from eyot_hub.jobs.files import DataFile
 from eyot_hub.jobs.payloads import REASON, PayloadParser
-from eyot_hub.jobs.replays import REPLAY_ID, last_replay, note_replay, replays_table, sequences_by_stream, spans_of
+from eyot_hub.jobs.replays import REPLAY_ID, next_replay, note_replay, replays_table, sequences_by_stream, spans_of
 from eyot_hub.jobs.silver import known_file, moving, quarantine_table, silver_table
 from eyot_hub.jobs.silver_input import KEPT, ROWS_AT_ONCE, content_hashes, packed
 from eyot_hub.jobs.silver_task import SilverTask
 from eyot_hub.jobs.table import Fenced, LakeTable
 from eyot_hub.jobs.window_keys import Ints
 
-PORTION_ROWS: Final = 250_000  # moved together; bounds the memory
+PORTION_ROWS: Final = 250_000  # passing rows after which no more files are read before these are moved
 TRIES: Final = 20  # of a commit that other jobs overtake
 _TEXTS: Final = ("reason", "subject", "stream", "origin_domain", "origin_stream")
 _NUMBERS: Final = ("sequence", "origin_sequence")
@@ -114,31 +114,35 @@ class Replay:
     def run(self, *, dry_run: bool = False, stop: Callable[[], bool] = lambda: False) -> Replayed:
         """Move what passes; `dry_run`: only count it. A wanted stop ends the run after the present portion."""
         done, left = Replayed(self._silver.name), Counter[str]()
-        for passing in self._portions(done, left):
+        for passing, paths in self._portions(done, left):
             done.passed += passing.num_rows
             if not dry_run:
                 self._add(passing, done)
-                done.removed += self._remove(passing)
+                done.removed += self._remove(passing, paths)
             if stop():
                 break
         done.left = dict(left.most_common())
         return done
 
-    def _portions(self, done: Replayed, left: Counter[str]) -> Iterator[pa.Table]:
-        """Yield silver's rows of the quarantined rows that pass, some at once; count the others."""
+    def _portions(self, done: Replayed, left: Counter[str]) -> Iterator[tuple[pa.Table, set[str]]]:
+        """Yield silver's rows of the quarantined rows that pass, and the whole files that they lie in; count the others."""
         waiting: list[pa.Table] = []
+        paths: set[str] = set()
         for file in self.quarantine.files(silver={self._silver.name}):
             for rows in row_groups(self.quarantine.spec.place, [file.path], _inside(self.quarantine, file)):
                 for at in range(0, rows.num_rows, ROWS_AT_ONCE):
                     chosen = self._chosen(rows.slice(at, ROWS_AT_ONCE), file.partition[_DATE])
                     if chosen.num_rows:
                         done.read += chosen.num_rows
-                        waiting.append(self._passing(chosen, left))
-                if sum(part.num_rows for part in waiting) >= PORTION_ROWS:
-                    yield pa.concat_tables(waiting)
-                    waiting = []
-        if any(part.num_rows for part in waiting):
-            yield pa.concat_tables(waiting)
+                        passing = self._passing(chosen, left)
+                        if passing.num_rows:
+                            waiting.append(passing)
+                            paths.add(file.path)
+            if sum(part.num_rows for part in waiting) >= PORTION_ROWS:
+                yield pa.concat_tables(waiting), paths
+                waiting, paths = [], set()
+        if waiting:
+            yield pa.concat_tables(waiting), paths
 
     def _chosen(self, rows: pa.Table, day: date) -> pa.Table:
         """Return the rows that fulfil all conditions and whose subject the table still takes."""
@@ -166,8 +170,9 @@ class Replay:
             files = SilverTask(self.table.spec, known, moving(self._silver))([(0, block)]).good
             added = sum(file.rows for file in files)
             if added:
-                number = last_replay(self.table) + 1
-                note_replay(replays_table(self._config), self._silver.name, number, spans, datetime.now(UTC))
+                noted = replays_table(self._config)
+                number = next_replay(noted, self._silver.name, self.table)
+                note_replay(noted, self._silver.name, number, spans, datetime.now(UTC))
                 try:
                     self.table.commit(files, {REPLAY_ID: number})
                 except Fenced:
@@ -178,12 +183,18 @@ class Replay:
             return
         raise Fenced(f"table {self.table.root} is written by another job continuously")
 
-    def _remove(self, rows: pa.Table) -> int:
-        """Rewrite the quarantine's files without the rows; return how many it held. Raises Fenced."""
+    def _remove(self, rows: pa.Table, paths: set[str]) -> int:
+        """Rewrite the quarantine's files without the rows, which were read from `paths`; return how many it held.
+
+        Raises Fenced when other jobs commit continuously.
+        """
         gone = sequences_by_stream(rows)
         for _ in range(TRIES):
             self.quarantine.refresh()
-            replaced, written, count = self._without(gone)
+            files = self.quarantine.files(silver={self._silver.name})
+            own = [file for file in files if file.path in paths]
+            # Another job may have joined a file to others since: then the rows can be anywhere.
+            replaced, written, count = self._without(gone, own if len(own) == len(paths) else files)
             if not replaced:
                 return 0
             try:
@@ -193,12 +204,14 @@ class Replay:
                 self.quarantine.spec.writer().discard(written)
         raise Fenced(f"table {self.quarantine.root} is written by another job continuously")
 
-    def _without(self, gone: dict[tuple[str, int], Ints]) -> tuple[list[TableFile], list[DataFile], int]:
+    def _without(
+        self, gone: dict[tuple[str, int], Ints], files: list[TableFile]
+    ) -> tuple[list[TableFile], list[DataFile], int]:
         """Write the rest of the files that hold some of the rows. Return those files, the written ones, and how many rows."""
         replaced: list[TableFile] = []
         count, writer = 0, self.quarantine.spec.writer()
         try:
-            for file in self.quarantine.files(silver={self._silver.name}):
+            for file in files:
                 schema = _inside(self.quarantine, file)
                 groups = list(row_groups(self.quarantine.spec.place, [file.path], schema))
                 found = [_is_named(rows, gone) for rows in groups]

@@ -51,6 +51,14 @@ def last_replay(table: LakeTable) -> int:
     return table.position(REPLAY_ID) or 0
 
 
+def next_replay(noted: LakeTable, silver_name: str, silver: LakeTable) -> int:
+    """Return the number of the next replay: above all that silver had, also where silver was deleted and filled again."""
+    numbers = [last_replay(silver)]
+    for rows in row_groups(noted.spec.place, [file.path for file in noted.files()], REPLAYS_SCHEMA):
+        numbers += rows.filter(pc.equal(rows.column("silver"), silver_name)).column("replay").to_pylist()
+    return max(numbers) + 1
+
+
 def note_replay(table: LakeTable, silver: str, number: int, spans: list[Span], at: datetime) -> None:
     """Append the ranges of a replay, durably."""
     rows = [

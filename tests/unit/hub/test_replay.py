@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -149,6 +150,20 @@ def test_gold_is_told_once_of_each_replay(config: Config) -> None:
     assert uncounted_spans(config, "others", silver, replays_table(config)) == []
 
 
+def test_a_replay_after_silver_was_deleted(config: Config, tmp_path: Path) -> None:
+    """Gold stays and knows the first replay; the next one has another number."""
+    fill(config, [poison(1)])
+    Replay(config, config.silver[0]).run()
+    gold = replays_table(config)
+    gold.commit([], {REPLAY_ID: replays.last_replay(silver_table(config, config.silver[0]))})
+    shutil.rmtree(tmp_path / "lake/silver/readings")
+    fill(config, [poison(2)])
+    Replay(config, config.silver[0]).run()
+    silver = silver_table(config, config.silver[0])
+    (span,) = uncounted_spans(config, "readings", silver, gold)
+    assert (span.after, span.until) == (1, 2)
+
+
 @pytest.mark.parametrize("when", ["after 1", "before 2", "after 2", "before 3", "after 3"])
 def test_killed_at_each_commit(config: Config, tmp_path: Path, when: str) -> None:
     """The commits are those of replays, silver and quarantine. Each row is in a table meanwhile, and in one in the end."""
@@ -195,12 +210,12 @@ def test_other_jobs_that_commit_in_between(config: Config, monkeypatch: pytest.M
     def overtaken(*given: Any) -> None:
         monkeypatch.setattr(replay_module, "note_replay", real_note)
         first = Replay(config, config.silver[0], [condition("sequence<=6")])
-        monkeypatch.setattr(first, "_remove", lambda _rows: 0)  # killed before it removes them
+        monkeypatch.setattr(first, "_remove", lambda *_: 0)  # killed before it removes them
         assert first.run().added == 6
         real_note(*given)
 
-    def appended(self: Replay, gone: Any) -> Any:
-        found = real_without(self, gone)
+    def appended(self: Replay, *given: Any) -> Any:
+        found = real_without(self, *given)
         monkeypatch.setattr(Replay, "_without", real_without)
         quarantine_table(config).maintain(compact=True, vacuum_hours=None)
         fill(config, [poison(11, b"{"), poison(12, b"{")])
