@@ -35,7 +35,7 @@ NAMED_MAX: Final = 5
 #: Columns that are left out when all rows lack a value.
 _OPTIONAL: Final = ("domain", "backlog")
 #: Columns of free text, which may wrap.
-_TEXTS: Final = ("device", "domain", "stream", "reported_error", "table", "silver", "name", "examples")
+_TEXTS: Final = ("device", "domain", "stream", "reported_error", "table", "name", "examples")
 _TITLES: Final = {"reported_backlog": "backlog, its own word", "rtt_ms_p50": "rtt", "link_up_share": "link up"}
 _STYLE: Final = """
 :root { --ink: #1b1f23; --soft: #5b6570; --line: #dfe4e9; --paper: #fff; --card: #f6f8fa; --bar: #3a7fbf; --held: #b9d5ec;
@@ -198,7 +198,7 @@ def _quality(rows: Sequence[dict[str, Any]]) -> list[str]:
         return []
     order = {FAILED: 0, WARNED: 1}
     worst = sorted(rows, key=lambda row: order.get(row["status"], 2))
-    names = ["silver", "name", "status", "checked", "violations", "share", "devices", "since", "examples"]
+    names = ["name", "silver", "status", "checked", "violations", "share", "devices", "since", "examples"]
     return [
         "<h2>Data quality</h2>",
         table(worst[:ROWS_MAX], names),
