@@ -8,18 +8,27 @@ import msgspec
 from eyot_cli.failure import Failure
 from eyot_cli.show import console, count, print_json, print_table, size, span
 from eyot_cli.target import Target
+from eyot_cli.watch import watch_option, watched
 from eyot_wire.status import FlashStatus, LinkStatus, SourcingStatus, StatusReport, StoreStatus, StreamStatus
 
 
 @click.command()
+@watch_option
 @click.pass_obj
-def status(target: Target) -> None:
+def status(target: Target, watch_s: float | None) -> None:
     """Show links, streams, backlog and commits."""
+    watched(target, watch_s, lambda: _report(target), lambda report: _show(target, report))
+
+
+def _report(target: Target) -> StatusReport:
     body = target.get("/eyot/status")
     try:
-        report = msgspec.json.decode(body, type=StatusReport)
+        return msgspec.json.decode(body, type=StatusReport)
     except msgspec.MsgspecError as error:
         raise Failure(f"{target.control} does not answer as an Eyot daemon: {error}") from error
+
+
+def _show(target: Target, report: StatusReport) -> None:
     if target.as_json:
         print_json(report)
         return

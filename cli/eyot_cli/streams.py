@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from eyot_cli.api import ask
@@ -9,6 +11,7 @@ from eyot_cli.show import console, count, print_json, print_table, size, span
 from eyot_cli.stream_changes import STREAM_CHANGES
 from eyot_cli.stream_info import every_stream, info_of
 from eyot_cli.target import Target
+from eyot_cli.watch import watch_option, watched
 from eyot_wire.jetstream.stream import StreamInfo, StreamSourceInfo
 
 
@@ -18,10 +21,19 @@ def stream() -> None:
 
 
 @stream.command("ls")
+@watch_option
 @click.pass_obj
-def listing(target: Target) -> None:
+def listing(target: Target, watch_s: float | None) -> None:
     """List all streams."""
-    found = target.with_client(lambda client: every_stream(target, client))
+    watched(
+        target,
+        watch_s,
+        lambda: target.with_client(lambda client: every_stream(target, client)),
+        lambda found: _list(target, found),
+    )
+
+
+def _list(target: Target, found: list[dict[str, Any]]) -> None:
     if target.as_json:
         print_json(found)
         return

@@ -12,6 +12,7 @@ from eyot_cli.failure import Failure
 from eyot_cli.seconds import seconds
 from eyot_cli.show import console, count, print_json, print_table, size, span
 from eyot_cli.target import Target
+from eyot_cli.watch import watch_option, watched
 from eyot_wire.jetstream.forget_downstream import WORDS, ForgetRequest
 from eyot_wire.status import LinkStatus, PeerTotals, SourcingStatus, SyncReport, SyncStatus
 
@@ -22,17 +23,16 @@ _LINKED = {True: ("up", "green"), False: ("down", "red")}
 
 
 @click.group(invoke_without_command=True)
+@watch_option
 @click.pass_context
-def sync(context: click.Context) -> None:
+def sync(context: click.Context, watch_s: float | None) -> None:
     """Show what has reached the hub."""
     if context.invoked_subcommand is not None:
+        if watch_s is not None:
+            raise click.UsageError(f"--watch is for eyot sync alone, not for {context.invoked_subcommand}")
         return
     target: Target = context.obj
-    report = _report(target)
-    if target.as_json:
-        print_json(report)
-        return
-    _show(report)
+    watched(target, watch_s, lambda: _report(target), print_json if target.as_json else _show)
 
 
 @sync.command()
