@@ -20,14 +20,17 @@ import pytest
 
 from eyot_hub.jobs import replay as replay_module
 from eyot_hub.jobs import replays
+from eyot_hub.jobs.bronze import bronze_table, position_id
 from eyot_hub.jobs.config import Config
 from eyot_hub.jobs.file_rows import row_groups
 from eyot_hub.jobs.files import by_partition
+from eyot_hub.jobs.gold import Aggregator, gold_table
+from eyot_hub.jobs.increments import Span
 from eyot_hub.jobs.replay import Replay, Replayed, condition
 from eyot_hub.jobs.replays import REPLAY_ID, SPANS_MAX, replays_table, spans_of, uncounted_spans
-from eyot_hub.jobs.silver import QUARANTINE_SCHEMA, quarantine_table, silver_table
+from eyot_hub.jobs.silver import QUARANTINE_SCHEMA, Refiner, quarantine_table, silver_table
 from eyot_hub.jobs.silver_input import content_hashes
-from eyot_hub.jobs.table import LakeTable
+from eyot_hub.jobs.table import Fenced, LakeTable
 from eyot_hub.main import main
 from support.jobs_config import jobs_config
 
@@ -39,7 +42,7 @@ CHILD = """
 import os, signal, sys
 from pathlib import Path
 from eyot_hub.jobs.replay import Replay
-from eyot_hub.jobs.table import LakeTable
+from eyot_hub.jobs.table import Fenced, LakeTable
 from support.jobs_config import jobs_config
 
 when, number = sys.argv[2].split()
@@ -233,12 +236,25 @@ def test_other_jobs_that_commit_in_between(config: Config, monkeypatch: pytest.M
 def test_an_aggregation_that_a_replay_overtook_is_refused(config: Config) -> None:
     """Its rows were compared with a silver that lacked the replayed ones."""
     fill(config, [poison(1)])
-    aggregation = silver_table(config, config.silver[0])
+    session: Any = None  # no task runs
+    refiner = Refiner(session, config, config.silver[0], bronze_table(config))
     Replay(config, config.silver[0]).run()
-    with pytest.raises(replay_module.Fenced):
-        aggregation.commit([], {"eyot:S@7": 5, REPLAY_ID: replays.last_replay(aggregation)})
-    aggregation.refresh()
-    aggregation.commit([], {"eyot:S@7": 5, REPLAY_ID: replays.last_replay(aggregation)})
+    span = Span("S", 7, 0, 5)
+    with pytest.raises(Fenced):
+        refiner.table.commit([], refiner._filled([span]))
+    refiner.table.refresh()
+    refiner.table.commit([], refiner._filled([span]))
+    assert (refiner.table.position(position_id("S", 7)), refiner.table.position(REPLAY_ID)) == (5, 1)
+
+
+def test_gold_is_never_computed_from_a_silver_without_the_replay_that_it_counted(config: Config) -> None:
+    fill(config, [poison(1)])
+    session: Any = None
+    aggregator = Aggregator(session, config, config.gold[0], silver_table(config, config.silver[0]))
+    Replay(config, config.silver[0]).run()
+    gold_table(config, config.gold[0]).commit([], {REPLAY_ID: 1})  # by another job
+    aggregator.round([])
+    assert replays.last_replay(aggregator.silver) == 1
 
 
 @pytest.mark.parametrize(
