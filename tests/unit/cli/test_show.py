@@ -88,7 +88,7 @@ def encodable(report: Any) -> Any:
 
 
 def test_status_sync_and_doctor(written: io.StringIO) -> None:
-    status.status.callback.__wrapped__(Target(encodable(hostile(StatusReport))))  # type: ignore[union-attr]
+    status.status.callback.__wrapped__(Target(encodable(hostile(StatusReport))), None)  # type: ignore[union-attr]
     check(written.getvalue())
     written.truncate(0)
     sync._show(encodable(hostile(SyncReport)))
