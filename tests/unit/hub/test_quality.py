@@ -151,6 +151,16 @@ def test_silence_between_two_readings_breaks_a_rate(tmp_path: Path) -> None:
     assert fresh["examples"].startswith("d2: last at 2026-03-10T07:00:00.000Z; d1: last at")
 
 
+def test_a_rate_takes_whole_windows(tmp_path: Path) -> None:
+    """The window in which the period begins would lack rows."""
+    config = with_rules(tmp_path, [{"rule": "rate", "per": "10m", "max": 1}])
+    begin = NOW - 24 * HOUR
+    times = [begin + timedelta(minutes=minute) for minute in (6, 7, 10, 11, 25)]
+    fill(config, [silver_row(number, event_time=at) for number, at in enumerate(times)])
+    (row,) = Quality(config).run(NOW_US + 5 * 60 * 1_000_000)
+    assert (row["checked"], row["violations"], row["period_start"]) == (2, 1, begin + timedelta(minutes=10))
+
+
 def test_files_without_rows_of_the_period_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rules = [
         {"rule": "required", "column": "value"},
