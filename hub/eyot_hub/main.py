@@ -173,7 +173,9 @@ def _backfill(spark: SparkSession, config: Config, options: argparse.Namespace, 
 
 
 def _maintain(config: Config, options: argparse.Namespace, show: Show) -> int:
-    job = Maintenance(config, compact=not options.no_compact, vacuum=not options.no_vacuum)
+    job = Maintenance(
+        config, compact=not options.no_compact, vacuum=not options.no_vacuum, retention=not options.no_retention
+    )
     stop = _stop_on_signal()
     while not stop():
         for done in job.round(stop):
@@ -382,7 +384,9 @@ def _parser() -> argparse.ArgumentParser:
     backfill = command("backfill", _backfill, "fill silver and gold tables anew")
     backfill.add_argument("tables", nargs="*", metavar="TABLE", help="silver and gold tables (default: all)")
     maintain = command(
-        "maintain", _maintain, "join small files of all tables, and remove files that no recent version needs"
+        "maintain",
+        _maintain,
+        "remove expired rows, join small files of all tables, and remove files that no recent version needs",
     )
     maintain.add_argument("--once", action="store_true", help="end after one round")
     maintain.add_argument(
@@ -390,6 +394,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     maintain.add_argument("--no-compact", action="store_true", help="join no files")
     maintain.add_argument("--no-vacuum", action="store_true", help="remove no files")
+    maintain.add_argument("--no-retention", action="store_true", help="remove no expired rows")
     lineage = command("explain", _explain, "the messages that a window of gold was computed from, at hub and origin")
     lineage.add_argument("table", metavar="TABLE", help="the gold table")
     lineage.add_argument("device", metavar="DEVICE")
@@ -479,8 +484,11 @@ def _aggregate_text(done: AggregateRound) -> str:
 
 
 def _maintained_text(done: Maintained) -> str:
-    refused = ", not joined: other jobs write" if done.refused else ""
-    return f"{done.table}: {done.files_before} files, now {done.files}{refused}; {done.removed} old files removed"
+    refused = ", some left: other jobs write" if done.refused else ""
+    expired = f"; {done.expired} expired rows removed" if done.expired else ""
+    return (
+        f"{done.table}: {done.files_before} files, now {done.files}{refused}{expired}; {done.removed} old files removed"
+    )
 
 
 def _replayed_text(done: Replayed, *, dry_run: bool) -> str:

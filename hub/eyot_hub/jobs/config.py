@@ -31,6 +31,7 @@ import json
 import os
 import re
 import tomllib
+from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -50,6 +51,7 @@ Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$")]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 NS_PER_S: Final = 1_000_000_000
 VACUUM_HOURS_MIN: Final = 1
+RETENTION_MIN: Final = timedelta(hours=24)
 PORT_MAX: Final = 65_535
 NS_PER_DAY: Final = 86_400 * NS_PER_S
 # Columns that every silver table has.
@@ -206,6 +208,16 @@ class Gaps(_Section):
         return int(seconds(self.in_flight_max) * 1_000_000)
 
 
+class Retention(_Section):
+    """How long tables keep rows after the hub stored their messages; "0s": for ever."""
+
+    quarantine: str = "0s"
+
+    @property
+    def quarantine_age(self) -> timedelta:
+        return timedelta(seconds=seconds(self.quarantine))
+
+
 class Run(_Section):
     """How long each job of `eyot-hub run` waits after a round; "0s": the job does not run."""
 
@@ -242,6 +254,7 @@ class Config(_Section):
     gaps: Gaps = msgspec.field(default_factory=Gaps)
     fleet: FleetStatus = msgspec.field(default_factory=FleetStatus)
     quality: QualitySettings = msgspec.field(default_factory=QualitySettings)
+    retention: Retention = msgspec.field(default_factory=Retention)
     run: Run = msgspec.field(default_factory=Run)
     spark: dict[str, Any] = {}
 
@@ -318,7 +331,15 @@ def _misfit(problem: str, key: str) -> str:
     unknown = _UNKNOWN.fullmatch(problem)
     if unknown is None:
         return f"{key or 'file'}: {problem[0].lower()}{problem[1:]}"
-    sections = {"": Config, "lake": Lake, "bronze": Bronze, "gaps": Gaps, "fleet": FleetStatus, "run": Run}
+    sections = {
+        "": Config,
+        "lake": Lake,
+        "bronze": Bronze,
+        "gaps": Gaps,
+        "fleet": FleetStatus,
+        "run": Run,
+        "retention": Retention,
+    }
     section: Any = {**sections, "quality": QualitySettings}.get(key)
     if key.endswith("]") and ".quality[" in key:
         return f"{key}.{unknown[1]}: there is no such key of this rule"
@@ -362,6 +383,9 @@ def _problems(config: Config) -> list[tuple[str, str]]:
     problems += _duration_problems("bronze.vacuum_after", config.bronze.vacuum_after)
     problems += _duration_problems("gaps.in_flight_max", config.gaps.in_flight_max)
     problems += _duration_problems("quality.period", config.quality.period)
+    problems += _duration_problems("retention.quarantine", config.retention.quarantine)
+    if not problems and timedelta(0) < config.retention.quarantine_age < RETENTION_MIN:
+        problems.append(("retention.quarantine", "must be at least 24h, or 0s: rows are removed by whole days"))
     if not problems and 0 < config.bronze.vacuum_hours < VACUUM_HOURS_MIN:
         problems.append(
             ("bronze.vacuum_after", "must be at least 1h: what a job has written and not committed yet is removed, too")

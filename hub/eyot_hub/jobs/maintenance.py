@@ -1,8 +1,8 @@
-"""The job `maintain`: joins the small files of every table, and removes files that no recent version needs.
+"""The job `maintain`: removes expired rows, joins the small files of every table, removes files that no recent version needs.
 
 It needs no Spark and may run beside all other jobs. A compaction is one commit, which holds the joined file and the
 removal of its parts, or neither; it is refused when another job committed meanwhile, and made again. A vacuum removes
-only what no version of the last hours names. A job killed at any moment therefore leaves every row once.
+only what no version of the last hours names. Expired rows leave in one commit (`retention.py`). A job killed at any moment therefore leaves every row once.
 """
 
 from __future__ import annotations
@@ -10,39 +10,53 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 from deltalake.exceptions import DeltaError
 
 from eyot_hub.jobs.config import Config
+from eyot_hub.jobs.retention import remove_expired
+from eyot_hub.jobs.silver import QUARANTINE
 from eyot_hub.jobs.table import Fenced, LakeTable
 
 log = logging.getLogger(__name__)
 
 TRIES: Final = 3
 #: Tables that a lake holds beside silver and gold, where their jobs have run.
-_OTHERS: Final = ("bronze", "quarantine", "segments", "gaps", "origins", "fleet", "devices", "quality", "replays")
+_OTHERS: Final = ("bronze", QUARANTINE, "segments", "gaps", "origins", "fleet", "devices", "quality", "replays")
 
 
 @dataclass
 class Maintained:
-    """What was done to one table. `refused`: other jobs committed all the time, so its files were not joined."""
+    """What was done to one table. `refused`: other jobs committed all the time, so rows or files are left for the next round."""
 
     table: str
     files_before: int = 0
     files: int = 0
     removed: int = 0  # files that the vacuum removed, those of killed tasks included
     refused: bool = False
+    expired: int = 0  # rows that retention removed
 
 
 class Maintenance:
     """All tables of a configuration that exist; call `round` repeatedly."""
 
-    def __init__(self, config: Config, *, compact: bool = True, vacuum: bool = True) -> None:
-        """`vacuum`: unless `vacuum_after` is 0."""
+    def __init__(
+        self,
+        config: Config,
+        *,
+        compact: bool = True,
+        vacuum: bool = True,
+        retention: bool = True,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """`vacuum`, `retention`: unless the configured times are 0. `now`: in UTC, for retention."""
         self._config = config
         self._compact = compact
         self._vacuum_hours = config.bronze.vacuum_hours if vacuum else 0.0
+        self._retention = retention and bool(config.retention.quarantine_age)
+        self._now = now
 
     def round(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Maintained]:
         """Maintain one table after the other and yield the results."""
@@ -63,15 +77,25 @@ class Maintenance:
     def _maintain(self, name: str, root: str) -> Maintained:
         table = LakeTable.existing(root, self._config.lake.storage_options, self._config.lake.compression)
         done = Maintained(name, files_before=len(table.files()))
-        for left in reversed(range(TRIES if self._compact else 0)):
-            try:
-                table.maintain(compact=True, vacuum_hours=None)
-                break
-            except (DeltaError, Fenced) as error:
-                log.info("table %s is written by another job: %s", root, error)
-                table.refresh()
-                done.refused = not left
+        if self._retention and name == QUARANTINE:
+            self._repeat(table, done, lambda: self._expire(table, done))
+        if self._compact:
+            self._repeat(table, done, lambda: table.maintain(compact=True, vacuum_hours=None))
         if self._vacuum_hours:
             done.removed = table.maintain(compact=False, vacuum_hours=self._vacuum_hours)
         done.files = len(table.files())
         return done
+
+    def _expire(self, table: LakeTable, done: Maintained) -> None:
+        done.expired += remove_expired(table, self._config.retention.quarantine_age, self._now())
+
+    def _repeat(self, table: LakeTable, done: Maintained, step: Callable[[], object]) -> None:
+        """Do a step, again when another job committed meanwhile."""
+        for _ in range(TRIES):
+            try:
+                step()
+                return
+            except (DeltaError, Fenced) as error:
+                log.info("table %s is written by another job: %s", table.root, error)
+                table.refresh()
+        done.refused = True

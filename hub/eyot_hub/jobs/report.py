@@ -19,6 +19,7 @@ from eyot_hub.jobs.gaps import gaps_table, origins_table
 from eyot_hub.jobs.gold import gold_table
 from eyot_hub.jobs.quality import FAILED, WARNED, quality_rows
 from eyot_hub.jobs.report_charts import Piece, amount, columns, duration, lag_bars, strips
+from eyot_hub.jobs.retention import removed_rows
 from eyot_hub.jobs.silver import quarantine_table, silver_table
 
 ROWS_MAX: Final = 500  # the most rows of a table
@@ -78,6 +79,7 @@ def write_report(spark: SparkSession, config: Config, path: str) -> None:
 def collect(spark: SparkSession, config: Config) -> dict[str, Any]:
     """Collect everything that the page shows."""
     bronze = bronze_table(config).files()
+    quarantine = quarantine_table(config)
     per_day: Counter[str] = Counter()
     for file in bronze:
         per_day[str(file.partition["date"])] += file.rows
@@ -86,8 +88,9 @@ def collect(spark: SparkSession, config: Config) -> dict[str, Any]:
             {"table": "bronze", "rows": sum(file.rows for file in bronze), "files": len(bronze)},
             *[_size(f"silver/{one.name}", silver_table(config, one).files()) for one in config.silver],
             *[_size(f"gold/{one.name}", gold_table(config, one).files()) for one in config.gold],
-            _size("quarantine", quarantine_table(config).files()),
+            _size("quarantine", quarantine.files()),
         ],
+        "expired": removed_rows(quarantine, [one.name for one in config.silver]),
         "per_day": sorted(per_day.items()),
         "origins": origins_table(config)
         .dataframe(spark)
@@ -178,8 +181,18 @@ def render(found: dict[str, Any]) -> str:
         _only("Those with gaps first;", ROWS_MAX, len(origins)),
         "<h2>Tables</h2>",
         table(found["tables"], ["table", "rows", "files"]),
+        _expired(found["expired"]),
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _expired(rows: int) -> str:
+    """Say how many rows retention removed; nothing where it removed none."""
+    return (
+        f"<p class=note>Retention removed {rows:,} rows from quarantine. Bronze still has their messages.</p>"
+        if rows
+        else ""
+    )
 
 
 def _quality_verdict(rows: Sequence[dict[str, Any]]) -> str:

@@ -26,6 +26,7 @@ from eyot_hub.jobs.config import Config, Silver
 from eyot_hub.jobs.files import ROW_GROUP_ROWS, DataFile
 from eyot_hub.jobs.increments import Span, Streams, described, files_of, limited, new_spans, ranges_of
 from eyot_hub.jobs.replays import REPLAY_ID, last_replay
+from eyot_hub.jobs.retention import removed_id
 from eyot_hub.jobs.silver_input import Division, Piece, SilverInput, Written
 from eyot_hub.jobs.silver_task import KnownFile, SilverTask
 from eyot_hub.jobs.table import Fenced, LakeTable, TableSpec
@@ -131,7 +132,7 @@ class Refiner:
             self._commit(
                 self.quarantine,
                 written.bad,
-                self._quarantined(spans),
+                {**self._quarantined(spans), removed_id(self._silver.name): 0},
                 self.quarantine.files(silver={self._silver.name}),
             )
             self._commit(self.table, written.good, self._filled(spans), self.table.files())

@@ -63,6 +63,7 @@ def page(rows: int = 95, **more: Any) -> str:
         "silent": 0,
         "slow": [],
         "quality": [],
+        "expired": 0,
     }
     return render({"tables": tables, "per_day": [], "origins": [], **nothing, **more})
 
@@ -212,3 +213,8 @@ def test_long_names_can_be_told_apart() -> None:
     ]
     (one,) = shorten(["plant-in-the-north-building-0017/READINGS"])
     assert (len(one), one[:6], one[-9:]) == (26, "plant-", "/READINGS")
+
+
+def test_rows_that_retention_removed_are_told_as_such() -> None:
+    assert "Retention removed 1,234 rows from quarantine." in page(expired=1234)
+    assert "Retention" not in page()
