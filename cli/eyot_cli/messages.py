@@ -11,6 +11,7 @@ import msgspec
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import NoRespondersError
+from nats.errors import TimeoutError as NatsTimeoutError
 from nats.js.errors import NoStreamResponseError
 
 from eyot_cli.failure import Failure
@@ -58,35 +59,93 @@ def publish(target: Target, subject: str, payload: str | None, header: tuple[str
 @click.argument("subject")
 @click.argument("payload", required=False)
 @click.option("--header", "-H", multiple=True, metavar="NAME:VALUE", help="a header; may be given several times")
+@click.option(
+    "--count",
+    "-n",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="NUMBER",
+    help="send it so many times, one after the other",
+)
+@click.option(
+    "--replies",
+    type=click.IntRange(min=0),
+    default=1,
+    metavar="NUMBER",
+    help="answers to wait for; 0: all that come in time",
+)
 @click.option("--timeout", "timeout_s", callback=seconds, default="5s", metavar="TIME", help="how long to wait at most")
 @click.pass_obj
-def request(target: Target, subject: str, payload: str | None, header: tuple[str, ...], timeout_s: float) -> None:
+def request(
+    target: Target,
+    subject: str,
+    payload: str | None,
+    header: tuple[str, ...],
+    count: int,
+    replies: int,
+    timeout_s: float,
+) -> None:
     """Send a request to SUBJECT and print the answer.
 
-    Without PAYLOAD standard input is sent. Exit status 1 if the answer is an error of JetStream's API.
+    Without PAYLOAD standard input is sent. Exit status 1 if an answer is an error of JetStream's API, or if fewer answers
+    than --replies come in time.
     """
     body = sys.stdin.buffer.read() if payload is None else payload.encode()
     headers = parse_headers(header)
 
-    async def ask(client: Client) -> Msg:
-        try:
-            return await client.request(subject, body, timeout=timeout_s, headers=headers)
-        except NoRespondersError:
-            raise Failure(f"no responders on {subject}") from None
+    async def ask(client: Client) -> None:
+        for _ in range(count):
+            if replies == 1:
+                _print_answer((await _one_answer(client, subject, body, headers, timeout_s)).data)
+            else:
+                await _print_answers(client, subject, body, headers, replies, timeout_s)
 
-    answer = target.with_client(ask)
-    text = answer.data.decode("utf-8", "replace")
+    target.with_client(ask)
+
+
+async def _one_answer(
+    client: Client, subject: str, body: bytes, headers: dict[str, str] | None, timeout_s: float
+) -> Msg:
     try:
-        known = msgspec.json.decode(answer.data)
+        return await client.request(subject, body, timeout=timeout_s, headers=headers)
+    except NoRespondersError:
+        raise Failure(f"no responders on {subject}") from None
+
+
+async def _print_answers(
+    client: Client, subject: str, body: bytes, headers: dict[str, str] | None, replies: int, timeout_s: float
+) -> None:
+    """Send a request and print so many answers, or with 0 all that come in time. Raises Failure if fewer come."""
+    inbox = client.new_inbox()
+    answers = await client.subscribe(inbox)
+    await client.publish(subject, body, reply=inbox, headers=headers)
+    got, deadline = 0, asyncio.get_running_loop().time() + timeout_s
+    with suppress(NatsTimeoutError):
+        while replies == 0 or got < replies:
+            left_s = deadline - asyncio.get_running_loop().time()
+            answer = await answers.next_msg(timeout=max(left_s, 0.001))
+            if not answer.data and (answer.headers or {}).get("Status") == "503":
+                raise Failure(f"no responders on {subject}")
+            got += 1
+            _print_answer(answer.data)
+    await answers.unsubscribe()
+    if got < max(replies, 1):
+        raise Failure(f"{got} of {replies or 'any'} answers on {subject} in {timeout_s:g} s: --timeout waits longer")
+
+
+def _print_answer(data: bytes) -> None:
+    """Print one answer. Raises Failure for an error of JetStream's API."""
+    try:
+        known = msgspec.json.decode(data)
     except msgspec.MsgspecError:
         known = None
-    if isinstance(known, dict):
-        print_json(known)
-        error = known.get("error")
-        if isinstance(error, dict):
-            raise refusal(error.get("description"), error.get("err_code"))
-    else:
-        print_payload(text)
+    if not isinstance(known, dict):
+        print_payload(data.decode("utf-8", "replace"))
+        return
+    print_json(known)
+    error = known.get("error")
+    if isinstance(error, dict):
+        raise refusal(error.get("description"), error.get("err_code"))
 
 
 def parse_headers(given: tuple[str, ...]) -> dict[str, str] | None:

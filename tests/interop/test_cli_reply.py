@@ -51,6 +51,7 @@ class Requests:
                 await asyncio.sleep(0.02)
 
 
+Asking = Callable[..., tuple[int, str, str]]
 Replying = Callable[..., AbstractContextManager[Requests]]
 
 
@@ -139,3 +140,41 @@ def test_mistakes(
     monkeypatch.setattr(sys, "argv", ["eyot", "reply", "subject", *arguments])
     assert main() == 2
     assert why in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.fixture
+def asking(daemon: Eyotd, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Asking:
+    """Runs `eyot request` beside so many responders, which answer with their numbers."""
+
+    def run(*words: str, responders: int = 2) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["eyot", "-s", daemon.client_url(), "request", "who", "?", *words])
+
+        async def respond() -> int:
+            clients = [await nats.connect(daemon.client_url()) for _ in range(responders)]
+            try:
+                for number, client in enumerate(clients):
+
+                    async def answer(request: Msg, number: int = number) -> None:
+                        await request.respond(b"%d" % number)
+
+                    await client.subscribe("who", cb=answer)
+                    await client.flush()
+                return await asyncio.to_thread(main)
+            finally:
+                for client in clients:
+                    await client.close()
+
+        code = asyncio.run(asyncio.wait_for(respond(), LIMIT_S))
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_answers_of_several(asking: Asking) -> None:
+    code, out, err = asking("--replies", "2", "--count", "3", "--timeout", "60s")
+    assert (code, err) == (0, "")
+    assert sorted(out.split()) == ["0", "0", "0", "1", "1", "1"]
+
+
+def test_several_answers_where_nobody_responds(asking: Asking) -> None:
+    assert asking("--replies", "2", responders=0) == (1, "", "eyot: no responders on who\n")
