@@ -13,7 +13,7 @@ NEEDS := packaging/ensure-packages
 # Two processes; the tests of one file run in one of them, one after the other.
 SIDE_BY_SIDE := -n 2 --dist loadfile
 
-.PHONY: docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-hub hub-kills hub-wheel cuts storm soak damage upgrades power-loss deb deb-emulated apt-repo image image-run reproducible clean packages
+.PHONY: mqtt-kills docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-hub hub-kills hub-wheel cuts storm soak damage upgrades power-loss deb deb-emulated apt-repo image image-run reproducible clean packages
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -115,6 +115,10 @@ soak: venv  ## power cuts and SIGKILL under load, for an hour; SOAK="--seconds N
 	PYTHONPATH=. python support/power_cuts.py $(or $(SOAK),--seconds 1800)
 	EYOT_SIGKILL_ROUNDS=3000 python -m pytest -q unit/store/test_sigkill.py
 	python support/mqtt_kills.py --kills 2000
+
+mqtt-kills: venv  ## SIGKILL of the daemon under MQTT load of QoS 1 and 2, KILLS (2000) times; SEED=n to repeat
+	@cd tests
+	python support/mqtt_kills.py --kills $(or $(KILLS),2000) $(if $(SEED),--seed $(SEED))
 
 damage: venv  ## damaged pages, files and journals: 10,000 cases; DAMAGE="--cases N --seed N", --case N replays one
 	@cd tests

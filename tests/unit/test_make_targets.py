@@ -53,6 +53,7 @@ BASE = {"python3", "python3-venv", "gcc", "python3-dev", "ca-certificates"}
         (["simulate"], set()),
         (["fuzz"], set()),
         (["soak"], set()),
+        (["mqtt-kills"], set()),
         (["demo"], {"default-jre-headless"}),
         (["demo", "DEMO=--hub nats-server"], {"default-jre-headless", "nats-server"}),
         (["damage"], set()),
