@@ -193,7 +193,9 @@ def conversation(rng: Random, port: int, number: int) -> Iterator[str]:
     """One client, step by step; yields the names of its steps. Client ids are its own: `number` is among the crowd's."""
     level, user = rng.choice((3, 4, 4, 5, 5, 5)), rng.choice(USERS)
     grammar = Grammar(rng, level, user)
-    connect = grammar.connect(rng.choice(("" if level > 3 else "old", f"{user}-{number}", f"{user} {number}/+.#")))
+    connect = grammar.connect(
+        rng.choice(("" if level > 3 else f"old-{user}-{number}", f"{user}-{number}", f"{user} {number}/+.#"))
+    )
     client = PollingMqtt(port, level=level)
     client.sock.settimeout(PATIENCE_S)
     checker: AnswerChecker | None = None
