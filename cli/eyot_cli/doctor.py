@@ -65,7 +65,11 @@ def doctor(
     if stream is not None and api_prefix is not None:
         api = f"$JS.{origin_domain}.API" if origin_domain else "$JS.API"
         asked.append(Origin(stream, api_prefix, deliver_prefix, consumer, origin_account, api))
-    checks += _over_nats(target, report, asked)
+    if target.device:
+        remedy = "run eyot doctor on the device for the rest"
+        checks.append(skipped("client", "limits, clocks and origins are looked at from the device only", remedy))
+    else:
+        checks += _over_nats(target, report, asked)
     if target.as_json:
         print_json(checks)
     else:

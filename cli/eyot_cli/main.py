@@ -77,6 +77,13 @@ ALIASES: Final = {
     help="control socket, or URL of the monitoring port",
 )
 @click.option(
+    "--device",
+    default="",
+    show_default="the daemon of the control socket",
+    metavar="NAME",
+    help="status, sync, doctor: ask this device, over --server",
+)
+@click.option(
     "--server",
     "-s",
     envvar="NATS_URL",
@@ -151,6 +158,7 @@ ALIASES: Final = {
 def cli(
     context: click.Context,
     control: str,
+    device: str,
     server: str | None,
     context_name: str | None,
     user: str | None,
@@ -176,6 +184,7 @@ def cli(
         as_json,
         TlsFiles(tlsca, tlscert, tlskey, tlsfirst),
         context_name,
+        device=device,
     )
 
 

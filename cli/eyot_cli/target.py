@@ -80,9 +80,15 @@ class Target:
     context: str | None = None
     #: who logs in instead of what the options name: a user of the moment, whose seed is in no file
     login: Credentials | None = None
+    #: the device whose reports are asked for over NATS; "": the control socket's daemon
+    device: str = ""
 
     def get(self, path: str) -> bytes:
-        """Return the body of a page of the control socket or the monitoring port. Raises Failure."""
+        """Return the body of a page of the control socket or the monitoring port, or a device's. Raises Failure."""
+        if self.device:
+            from eyot_cli.device import report
+
+            return replace(self, device="").with_client(lambda client: report(client, self.device, path))
         import httpx
 
         over_http = self.control.startswith(("http://", "https://"))
@@ -104,6 +110,8 @@ class Target:
 
     def with_clients(self, number: int, action: Callable[[list[Client]], Awaitable[T]]) -> T:
         """Run `action` with so many connected NATS clients. Raises Failure in the server's own words."""
+        if self.device:
+            raise Failure("--device is for status, sync and doctor: this command would act here, not on the device")
         import asyncio
 
         from nats.errors import Error as NatsError

@@ -24,6 +24,7 @@ from eyot_daemon.config.read import Loaded
 from eyot_daemon.jetstream.service import JetStreamService
 from eyot_daemon.leaf.service import LeafService
 from eyot_daemon.leaf.sync_service import SyncService
+from eyot_daemon.monitor.device_answers import DeviceAnswers
 from eyot_daemon.monitor.device_status import StatusService
 from eyot_daemon.monitor.flash import FlashService
 from eyot_daemon.monitor.page.service import PageService
@@ -127,6 +128,7 @@ class Server:
             FlashService(broker, lambda: self._jetstream.path),
             NetworkService((leaf_links.network_changed, self._bridges.network_changed)),
             StatusService(broker),
+            DeviceAnswers(self.clients),
             page,
         ]
         #: In the order in which they start and reload; they stop in the reverse.

@@ -9,6 +9,7 @@ from eyot_daemon.config.accounts import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT_DEFAULT
 from eyot_daemon.config.imports_check import check_imports
 from eyot_daemon.config.options import Options
 from eyot_daemon.config.reader import Reading
+from eyot_wire.device_requests import is_token
 from eyot_wire.go.duration import format_duration
 
 
@@ -26,6 +27,7 @@ def check_options(options: Options, reading: Reading) -> None:
     _check_sync(options, reading)
     _check_bridges(options, reading)
     _check_status(options, reading)
+    _check_device(options, reading)
     check_imports(options, reading)
 
 
@@ -78,6 +80,16 @@ def _check_operator(options: Options, reading: Reading) -> None:
     if resolver is not None and resolver.kind == "full" and options.system_account == SYSTEM_ACCOUNT_DEFAULT:
         message = "the system account needs to be specified in configuration or the operator jwt"
         raise reading.error("resolver", f"using nats based account resolver - {message}")
+
+
+def _check_device(options: Options, reading: Reading) -> None:
+    device = options.eyot.device
+    if device is None:
+        return
+    if device.account not in account_names(options):
+        raise reading.error("device_account", f"the device answers in account {device.account}, which does not exist")
+    if not device.name and (not options.server_name or not is_token(options.server_name)):
+        raise reading.error("device_account", "a device that answers needs a name, or a server_name that is one token")
 
 
 def _check_status(options: Options, reading: Reading) -> None:

@@ -11,6 +11,7 @@ from msgspec import Struct
 from eyot_daemon.config.bridges import BridgeOptions
 from eyot_daemon.config.mqtt import MqttBounds
 from eyot_sync.policy.policy import SyncPolicies
+from eyot_wire.device_requests import ANSWERS
 
 
 class EncryptionOptions(Struct, frozen=True):
@@ -90,6 +91,17 @@ class EyotHttpOptions(Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
 
 
+class EyotDeviceOptions(Struct, frozen=True, kw_only=True):
+    """`eyot { device { } }`: reports that the daemon gives when it is asked over NATS, as `eyot --device` does.
+
+    `name`: the token of the request subject; "": the `server_name`. `answers`: which reports, of `ANSWERS`.
+    """
+
+    name: str = ""
+    account: str = "$G"
+    answers: tuple[str, ...] = ANSWERS
+
+
 class EyotFlashOptions(Struct, frozen=True, kw_only=True):
     """`eyot { flash { } }`. `endurance_bytes`: what can be written to the store's device in its life; 0: estimated by its size."""
 
@@ -113,6 +125,7 @@ class EyotOptions(Struct, frozen=True, kw_only=True):
     monitoring_jsonp: bool = False
     http: EyotHttpOptions = EyotHttpOptions()
     flash: EyotFlashOptions = EyotFlashOptions()
+    device: EyotDeviceOptions | None = None
 
     def control_path(self, env: Mapping[str, str]) -> Path | None:
         """Return the control socket's path; None: no socket.

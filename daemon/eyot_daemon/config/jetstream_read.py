@@ -8,6 +8,7 @@ from eyot_daemon.config.accounts_read import is_enabled
 from eyot_daemon.config.bridges_read import read_bridges
 from eyot_daemon.config.jetstream import (
     EncryptionOptions,
+    EyotDeviceOptions,
     EyotFlashOptions,
     EyotHttpOptions,
     EyotOptions,
@@ -21,6 +22,7 @@ from eyot_daemon.config.reader import Block, wrong_type
 from eyot_daemon.config.sync_read import read_sync
 from eyot_wire import subject
 from eyot_wire.conf import ConfMap
+from eyot_wire.device_requests import ANSWERS, is_token
 
 _HINTS: dict[str, Literal["", "will_extend", "no_extend"]] = {"will_extend": "will_extend", "no_extend": "no_extend"}
 _COMMITTERS: dict[str, Literal["", "journal", "lmdb"]] = {"journal": "journal", "lmdb": "lmdb"}
@@ -131,6 +133,7 @@ def read_eyot(block: Block | None) -> EyotOptions:
         monitoring_jsonp=block.boolean("monitoring_jsonp"),
         http=_read_http(block.block("http")),
         flash=_read_flash(block.block("flash")),
+        device=_read_device(block.block("device")),
     )
     block.finish()
     return options
@@ -169,6 +172,24 @@ def _read_status(block: Block | None) -> EyotStatusOptions | None:
     if not status.subject or not subject.is_literal(status.subject):
         raise block.error("must be a subject to publish to, without wildcards", "subject")
     return status
+
+
+def _read_device(block: Block | None) -> EyotDeviceOptions | None:
+    if block is None:
+        return None
+    device = EyotDeviceOptions(
+        name=block.string("name"),
+        account=block.string("account", default="$G"),
+        answers=block.strings("answers") or ANSWERS,
+    )
+    block.remember("device_account", "account")
+    if device.name and not is_token(device.name):
+        raise block.error("must be one token of a subject", "name")
+    unknown = [each for each in device.answers if each not in ANSWERS]
+    if unknown:
+        raise block.error(f"{unknown[0]} is none of {', '.join(ANSWERS)}", "answers")
+    block.finish()
+    return device
 
 
 def _read_store(block: Block | None) -> EyotStoreOptions:
