@@ -258,6 +258,16 @@ class Storm:
             except TimeoutError:
                 assert time.monotonic() < deadline, "/eyot/syncz is not answered"
 
+    async def _arrived(self, target: Target, name: str, wanted: int) -> int:
+        """How far a stream has come. In a cluster, a leader that was frozen answers for a moment as if it still led."""
+        deadline = time.monotonic() + (READ_S if target.where.kind == CLUSTER else 0)
+        while True:
+            state = (await self._api(target.where, f"STREAM.INFO.{name}"))["state"]
+            there = int(state["last_seq"] if target.is_mirror else state["messages"])
+            if there >= wanted or time.monotonic() >= deadline:
+                return there
+            await asyncio.sleep(0.5)
+
     async def _look_at_claims(self) -> None:
         """What an end of ours says is confirmed by a mirror or source of the whole stream is there."""
         for ours in self._ours:
@@ -266,8 +276,7 @@ class Storm:
                 target = self.targets.get(each["target"])
                 if target is None or not target.is_whole or not each["confirmed_seq"]:
                     continue
-                state = (await self._api(target.where, f"STREAM.INFO.{each['target']}"))["state"]
-                there = state["last_seq"] if target.is_mirror else state["messages"]
+                there = await self._arrived(target, each["target"], each["confirmed_seq"])
                 if there < each["confirmed_seq"]:
                     self.wrong.append(
                         f"{each['target']} is said to have confirmed {each['confirmed_seq']}, it has {there}"
