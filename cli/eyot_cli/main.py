@@ -41,6 +41,7 @@ COMMANDS: Final = {
     "top": Place("eyot_cli.top.command", "top", "Show connections and rates in the terminal."),
     "events": Place("eyot_cli.events", "events", "Show advisories and metrics as they happen."),
     "bench": Place("eyot_cli.bench.commands", "bench", "Measure rates of messages."),
+    "trace": Place("eyot_cli.traces", "trace", "Show which way a message takes."),
     "mqtt": Place("eyot_cli.mqtt.commands", "mqtt", "Publish and subscribe over MQTT; inspect sessions."),
     "passwd": Place("eyot_cli.passwd", "passwd", "Print a password's bcrypt hash, for the configuration."),
     "trust": Place("eyot_cli.trust.group", "trust", "Keep operators, accounts and users, in nsc's store."),
