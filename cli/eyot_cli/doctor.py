@@ -16,24 +16,21 @@ import msgspec
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from eyot_cli.doctor_check import Check, failure, ok, skipped, warning
 from eyot_cli.doctor_origin import Origin, probe
-from eyot_cli.doctor_replication import replication
 from eyot_cli.doctor_sync import never_arrived
 from eyot_cli.failure import Failure
-from eyot_cli.show import console, lines, print_json, print_table, size, span
+from eyot_cli.show import console, lines, print_json, print_table
 from eyot_cli.target import Target
-from eyot_wire.status import LinkStatus, SourcingStatus, StatusReport, SyncReport
+from eyot_wire.doctor.check import Check, failure, ok, skipped, warning
+from eyot_wire.doctor.installation import installation
+from eyot_wire.doctor.links import links
+from eyot_wire.doctor.replication import replication
+from eyot_wire.status import SourcingStatus, StatusReport, SyncReport
 
 EXIT_WARNINGS, EXIT_FAILURES = 3, 4
 _CLOCK_S_MAX = 2.0
-_FREE_SHARE_MIN = 0.1
 _USED_SHARE_MAX = 0.9
 _ANSWER_S = 3.0
-TWIN_REMEDY = (
-    "give each server its own jetstream { domain }; the hub may mirror or source the other server's streams under this domain, "
-    "and this server's messages do not arrive"
-)
 _COLOURS = {"ok": "green", "warning": "yellow", "failure": "red", "skipped": "dim"}
 
 
@@ -58,7 +55,7 @@ def doctor(
     if (stream is None) != (api_prefix is None):
         raise click.UsageError("--origin and --api-prefix go together")
     report = _report(target)
-    checks = _installation(report) + [each for link in report.links for each in _link(link, report)]
+    checks = installation(report) + links(report)
     checks += never_arrived(target)
     checks += replication(report, _sync_report(target))
     asked = []
@@ -92,92 +89,6 @@ def _sync_report(target: Target) -> SyncReport:
         return msgspec.json.decode(target.get("/eyot/syncz"), type=SyncReport)
     except msgspec.MsgspecError as error:
         raise Failure(f"{target.control} does not answer as an Eyot daemon: {error}") from error
-
-
-# -- the installation --------------------------------------------------------------------------------------------------
-
-
-def _installation(report: StatusReport) -> list[Check]:
-    checks = [ok("daemon", f"{report.server_name}, Eyot {report.version}, up {span(report.uptime_s)}")]
-    if report.server_name == report.server_id:
-        checks.append(
-            warning(
-                "server name", "not configured: it changes with every start", 'set "server_name", unique in the fleet'
-            )
-        )
-    checks.append(_domain(report))
-    store = report.store
-    if store is None:
-        return checks
-    if store.error:
-        checks.append(
-            failure("store", f"cannot write: {store.error}", "see the log; a full disk needs free space, not a restart")
-        )
-    else:
-        checks.append(ok("store", f"stores messages at {store.path}"))
-    repair = f"stop the daemon and run `eyot-check --repair {store.path}`"
-    checks += [failure("stream", f"damaged, and offline: {stream}", repair) for stream in store.offline]
-    checks += [warning("store", f"was damaged: {sentence}", "see the log of the start") for sentence in store.damaged]
-    if store.free_bytes is not None and store.total_bytes:
-        share = store.free_bytes / store.total_bytes
-        text = f"{size(store.free_bytes)} free of {size(store.total_bytes)} at {store.path}"
-        remedy = "limit streams (max_bytes, max_age) or make room"
-        checks.append(ok("disk", text) if share >= _FREE_SHARE_MIN else warning("disk", text, remedy))
-    return checks
-
-
-def _domain(report: StatusReport) -> Check:
-    if report.store is None:
-        return skipped("domain", "JetStream is not enabled")
-    if not report.domain:
-        remedy = 'set "jetstream { domain: NAME }", another one on each server'
-        return failure("domain", "none: the hub cannot distinguish streams here from its own", remedy)
-    same = [link for link in report.links if link.peer_domain == report.domain]
-    if same:
-        return failure(
-            "domain",
-            f"{same[0].name} has the same domain, {report.domain}: requests for it may reach either server",
-            "give each server its own domain",
-        )
-    return ok("domain", report.domain)
-
-
-# -- links -------------------------------------------------------------------------------------------------------------
-
-
-def _link(link: LinkStatus, report: StatusReport) -> list[Check]:
-    name = f"link {link.name}"
-    if link.state == "up":
-        rtt = "" if link.rtt_ms is None else f", round trip {link.rtt_ms:.1f} ms"
-        # The link's name is its first configured address, which may not be the connected one.
-        through = f" through {link.url}" if link.url else ""
-        checks = [ok(name, f"up for {span(link.age_s)}{through}{rtt}")]
-    elif link.waiting:
-        checks = [warning(name, link.waiting, "a policy of eyot { sync { } } causes this")]
-    elif link.state == "disabled":
-        checks = [skipped(name, "disabled in the configuration")]
-    else:
-        error = link.last_error or "no answer yet"
-        return [failure(name, f"{link.state} after {link.attempts} attempts: {error}", link.remedy or "")]
-    if link.twin:
-        checks.append(failure(f"{name}: domain", link.twin, TWIN_REMEDY))
-    if link.refused:
-        remedy = "allow the subjects to the leaf node's user, or stop publishing them"
-        checks.append(warning(f"{name}: permissions", f"{link.refused} messages of the peer were refused", remedy))
-    dropped = {reason: count for reason, count in link.dropped.items() if count}
-    if dropped:
-        text = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in dropped.items())
-        checks.append(
-            warning(f"{name}: dropped", f"messages that were not sent: {text}", "a faster link, or larger limits")
-        )
-    metered = link.metered
-    if metered is not None:
-        text = (
-            f"{size(metered.spent_bytes)} of {size(metered.budget_bytes)} spent, the next month begins {metered.resets}"
-        )
-        used = metered.spent_bytes >= _USED_SHARE_MAX * metered.budget_bytes
-        checks.append(warning(f"{name}: budget", text) if used else ok(f"{name}: budget", text))
-    return checks
 
 
 # -- checks over a client connection -----------------------------------------------------------------------------------

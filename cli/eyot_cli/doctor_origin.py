@@ -19,7 +19,7 @@ from nats.aio.msg import Msg
 from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeout
 
-from eyot_cli.doctor_check import Check, failure, ok, skipped
+from eyot_wire.doctor.check import Check, failure, ok, skipped
 
 #: Heartbeat interval of the probe's consumer, and its inactivity threshold, in nanoseconds.
 _HEARTBEAT_NS = 500_000_000

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from eyot_cli.doctor_check import Check, warning
 from eyot_cli.target import Target
+from eyot_wire.doctor.check import Check
+from eyot_wire.doctor.losses import lost_messages
 from eyot_wire.status import SyncReport
 
 
@@ -15,13 +16,4 @@ def never_arrived(target: Target) -> list[Check]:
         report = msgspec.json.decode(target.get("/eyot/syncz"), type=SyncReport)
     except msgspec.MsgspecError:
         return []
-    return [
-        warning(
-            "never arrived",
-            f"{each.stream} at {each.peer}: {each.never_arrived} messages, "
-            + "; ".join(f"{lost.messages} by {lost.reason} ({', '.join(lost.sequences)})" for lost in each.lost),
-            f"raise the stream's limits to cover the time without link; then eyot sync forget {each.stream} {each.peer} --lost clears this",
-        )
-        for each in report.out
-        if each.never_arrived
-    ]
+    return lost_messages(report)

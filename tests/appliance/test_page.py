@@ -104,6 +104,10 @@ def test_online_and_offline(pair: LeafPair, browser: Chromium) -> None:
     browser.until(f"{STATE}.textContent.startsWith('Not synced: ')")
     assert "1 stream behind" in browser.value(f"{STATE}.textContent")
     browser.until("document.getElementById('live').textContent.startsWith('Not synced: ')")
+    # The link is found down once its first attempt has failed; a downstream may be found earlier.
+    found = "[...document.querySelectorAll('#doctor li')].map(item => item.textContent)"
+    counted = "/^[1-9][0-9]* failure/.test(document.getElementById('doctor-sum').textContent)"
+    browser.until(f"{counted} && {found}.some(text => /^failure link .+Remedy: ./s.test(text))")
     assert browser.value("document.getElementById('problems').innerText.includes('Remedy: ')")
     kept(browser, "page-offline")
     _light_dark_phone(browser)

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from eyot_cli import doctor, failure, main, show, status, streams, sync
-from eyot_cli.doctor_check import Check
+from eyot_wire.doctor.check import Check
 from eyot_wire.status import StatusReport, SyncReport
 
 FOLDER = Path(show.__file__).parent

@@ -16,6 +16,7 @@ from eyot_daemon.monitor.page.recent_log import LINE_CHARS_MAX, LINES_MAX, WARNI
 from eyot_daemon.monitor.page.redacted_config import redacted_config, without_secrets
 from eyot_daemon.monitor.page.report import CertificateStatus, problems
 from eyot_wire.conf import ConfError
+from eyot_wire.doctor.report import checks_of
 from eyot_wire.status import LinkStatus, StatusReport, StoreStatus, SyncReport, SyncStatus
 
 
@@ -166,6 +167,29 @@ def test_each_problem_has_its_remedy() -> None:
         synchronized=True,
     )
     assert well == []
+
+
+def test_the_doctor_names_the_gravest_first() -> None:
+    link = LinkStatus(
+        name="hub", account="A", role="spoke", state="waiting", attempts=3, last_error="refused", remedy="start the hub"
+    )
+    store = StoreStatus(path="/s", free_bytes=5, total_bytes=100)
+    status = StatusReport(
+        server_name="s", server_id="i", version="1", now="", uptime_s=1.0, store=store, domain="d", links=[link]
+    )
+    lost = SyncStatus(account="A", stream="R", peer="hub", never_arrived=3)
+    found = checks_of(status, SyncReport(server_name="s", now="", synced=False, out=[lost]))
+    assert [(each.state, each.name) for each in found] == [
+        ("failure", "link hub"),
+        ("warning", "disk"),
+        ("warning", "never arrived"),
+        ("ok", "daemon"),
+        ("ok", "domain"),
+        ("ok", "store"),
+        ("ok", "replication"),
+    ]
+    assert all(each.remedy for each in found if each.state != "ok")
+    assert (found[0].detail, found[0].remedy) == ("waiting after 3 attempts: refused", "start the hub")
 
 
 def test_the_bundles_name_is_a_files_name() -> None:

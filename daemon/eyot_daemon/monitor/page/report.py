@@ -14,6 +14,8 @@ from eyot_daemon.monitor.page.hardware import Memory, memory
 from eyot_daemon.monitor.page.recent_log import LogLine, RecentLog
 from eyot_daemon.net.cert_dates import not_after, own_certificates, trouble_of
 from eyot_daemon.router.providers import HealthzQuery
+from eyot_wire.doctor.check import Check
+from eyot_wire.doctor.report import checks_of
 from eyot_wire.status import LinkStatus, StatusReport, StoreStatus, SyncReport, SyncStatus
 from eyot_wire.sync_headline import Headline, sync_headline
 
@@ -43,6 +45,8 @@ class PageReport(Struct, frozen=True, kw_only=True):
 
     headline: Headline
     problems: list[Problem]
+    #: checks of `eyot doctor` that need no client connection, failures first
+    doctor: list[Check]
     status: StatusReport
     sync: SyncReport
     #: error of `/healthz`; null: healthy
@@ -75,6 +79,7 @@ class PageReporter:
         return PageReport(
             headline=sync_headline(sync, status.store),
             problems=problems(status, sync, certificates, error, synchronized=broker.clock.is_synchronized()),
+            doctor=checks_of(status, sync),
             status=status,
             sync=sync,
             health=error,

@@ -7,7 +7,7 @@ hub, and the check says so.
 
 from __future__ import annotations
 
-from eyot_cli.doctor_check import Check, failure, ok, warning
+from eyot_wire.doctor.check import Check, failure, ok, warning
 from eyot_wire.status import LinkStatus, SourcingStatus, StatusReport, SyncReport, SyncStatus
 
 #: Streams named in one line.

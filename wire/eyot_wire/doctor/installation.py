@@ -1,0 +1,55 @@
+"""The doctor's checks of the installation, from the daemon's report: names, domain, store and disk."""
+
+from __future__ import annotations
+
+from eyot_wire.doctor.check import Check, failure, ok, skipped, warning
+from eyot_wire.quantities import size, span
+from eyot_wire.status import StatusReport
+
+_FREE_SHARE_MIN = 0.1
+
+
+def installation(report: StatusReport) -> list[Check]:
+    """Return the checks of the daemon, its names, its store and its disk."""
+    checks = [ok("daemon", f"{report.server_name}, Eyot {report.version}, up {span(report.uptime_s)}")]
+    if report.server_name == report.server_id:
+        checks.append(
+            warning(
+                "server name", "not configured: it changes with every start", 'set "server_name", unique in the fleet'
+            )
+        )
+    checks.append(_domain(report))
+    store = report.store
+    if store is None:
+        return checks
+    if store.error:
+        checks.append(
+            failure("store", f"cannot write: {store.error}", "see the log; a full disk needs free space, not a restart")
+        )
+    else:
+        checks.append(ok("store", f"stores messages at {store.path}"))
+    repair = f"stop the daemon and run `eyot-check --repair {store.path}`"
+    checks += [failure("stream", f"damaged, and offline: {stream}", repair) for stream in store.offline]
+    checks += [warning("store", f"was damaged: {sentence}", "see the log of the start") for sentence in store.damaged]
+    if store.free_bytes is not None and store.total_bytes:
+        share = store.free_bytes / store.total_bytes
+        text = f"{size(store.free_bytes)} free of {size(store.total_bytes)} at {store.path}"
+        remedy = "limit streams (max_bytes, max_age) or make room"
+        checks.append(ok("disk", text) if share >= _FREE_SHARE_MIN else warning("disk", text, remedy))
+    return checks
+
+
+def _domain(report: StatusReport) -> Check:
+    if report.store is None:
+        return skipped("domain", "JetStream is not enabled")
+    if not report.domain:
+        remedy = 'set "jetstream { domain: NAME }", another one on each server'
+        return failure("domain", "none: the hub cannot distinguish streams here from its own", remedy)
+    same = [link for link in report.links if link.peer_domain == report.domain]
+    if same:
+        return failure(
+            "domain",
+            f"{same[0].name} has the same domain, {report.domain}: requests for it may reach either server",
+            "give each server its own domain",
+        )
+    return ok("domain", report.domain)
