@@ -37,6 +37,7 @@ CONFIG = """eyot {
  } ], in: [ {
  } ] } } }, http {
  }, flash {
+ }, device {
  } }
 leafnodes { remotes [ { url: "nats-leaf://h:1" } ] }
 """
@@ -56,9 +57,10 @@ BLOCKS = {
     15: "bridges.NAME.topics.in.",
     16: "http.",
     17: "flash.",
+    18: "device.",
 }
 BLOCK_KEYS = {"store", "status", "mqtt", "sync", "sync.streams", "sync.remotes", "sync.remotes.metered"}
-BLOCK_KEYS |= {"http", "flash", "bridges", "bridges.NAME.credentials", "bridges.NAME.topics"}
+BLOCK_KEYS |= {"http", "flash", "device", "bridges", "bridges.NAME.credentials", "bridges.NAME.topics"}
 OTHER_SPELLINGS = {"control", "status.interval", "sync.streams.NAME.window", "sync.remotes.window"}
 OTHER_SPELLINGS |= {"bridges.NAME.stream", "bridges.NAME.credentials.username", "bridges.NAME.credentials.pass"}
 OTHER_SPELLINGS |= {"bridges.NAME.topics.out.topic", "bridges.NAME.topics.in.topic"}
