@@ -11,9 +11,9 @@ from eyot_cli import contexts
 from eyot_cli.answers import tell
 from eyot_cli.confirm import confirm, force
 from eyot_cli.failure import Failure
+from eyot_cli.private_files import remove, write_private
 from eyot_cli.show import print_json, print_table
 from eyot_cli.target import Target
-from eyot_cli.trust.files import remove, write_private
 
 #: Members whose values are not shown.
 _SECRETS = ("password", "token", "user_jwt", "user_seed")

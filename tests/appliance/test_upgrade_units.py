@@ -1,4 +1,4 @@
-"""The package's part in upgrades: its units, and the package that a device makes again of what is installed."""
+"""The units beside the daemon's, for upgrades and renewals, and the package that a device makes again of what is installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ import pytest
 from eyot_cli.upgrade.install.dpkg import Dpkg
 from eyot_cli.upgrade.install.repack import repack
 
-UNITS = ("eyot-upgrade.path", "eyot-upgrade.service", "eyot-upgrade-fetch.service", "eyot-upgrade-fetch.timer")
+UNITS = (
+    *("eyot-upgrade.path", "eyot-upgrade.service", "eyot-upgrade-fetch.service", "eyot-upgrade-fetch.timer"),
+    *("eyot-renew.service", "eyot-renew.timer"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +23,7 @@ def units(package: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     """The units by their names, with what they start where it was unpacked."""
     root = tmp_path_factory.mktemp("root")
     subprocess.run(["dpkg-deb", "-x", package, root], check=True)
-    found = {path.name: path for path in root.glob("**/systemd/system/eyot-upgrade*")}
+    found = {path.name: path for path in root.glob("**/systemd/system/eyot-*")}
     for path in found.values():
         path.write_text(path.read_text().replace("ExecStart=/usr/", f"ExecStart={root}/usr/"))
     return found
@@ -31,7 +34,7 @@ def test_systemd_reads_every_line_of_the_units(units: dict[str, Path]) -> None:
     checked = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", *units.values()], capture_output=True, text=True, check=False
     )
-    ours = [line for line in (checked.stdout + checked.stderr).splitlines() if "eyot-upgrade" in line]
+    ours = [line for line in (checked.stdout + checked.stderr).splitlines() if "eyot-" in line]
     assert ours == []
 
 
@@ -51,6 +54,7 @@ def test_what_the_units_start_runs_on_debians_python(units: dict[str, Path]) -> 
     for unit, words, said in (
         ("eyot-upgrade.service", ["none"], "usage: eyot-upgrade begin|continue"),
         ("eyot-upgrade-fetch.service", ["--help"], "--refused"),
+        ("eyot-renew.service", ["--help"], "--if-due"),
     ):
         command = re.search(r"(?m)^ExecStart=(\S+)((?: [a-z]+)*)", units[unit].read_text())
         assert command is not None

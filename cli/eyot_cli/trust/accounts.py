@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 
 from eyot_cli.failure import Failure
+from eyot_cli.private_files import check_name, remove
 from eyot_cli.trust.claims import (
     GENERATE,
     add_signing_keys,
@@ -25,7 +26,6 @@ from eyot_cli.trust.command import (
     name_options,
     time_options,
 )
-from eyot_cli.trust.files import check_name, remove
 from eyot_cli.trust.grants import (
     UNLIMITED,
     edit_limits,

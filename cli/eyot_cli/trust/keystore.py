@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from eyot_cli.failure import Failure
+from eyot_cli.private_files import check_name, make_folder, read_text, remove, write_private
 from eyot_cli.trust import key_cipher
-from eyot_cli.trust.files import check_name, make_folder, read_text, remove, write_private
 from eyot_cli.trust.key_cipher import KeyCipher
 from eyot_wire.trust import nkey
 from eyot_wire.trust.creds import format_creds

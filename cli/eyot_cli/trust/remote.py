@@ -13,11 +13,11 @@ import httpx
 from nats.aio.client import Client
 
 from eyot_cli.failure import Failure
+from eyot_cli.private_files import read_text
 from eyot_cli.target import Target
 from eyot_cli.trust.checks import account_issues
 from eyot_cli.trust.claims import new_user
 from eyot_cli.trust.command import TrustCommand, account_option, in_changing_session, in_session
-from eyot_cli.trust.files import read_text
 from eyot_cli.trust.keystore import new_pair
 from eyot_cli.trust.resolver import DELETE, LIST, LOOKUP, UPDATE, Answer, ask_many, ask_servers, look_up
 from eyot_cli.trust.session import Session, account_keys, scoped_keys

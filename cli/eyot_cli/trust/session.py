@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from eyot_cli.failure import Failure
+from eyot_cli.private_files import read_text, write_private
 from eyot_cli.show import print_json, print_line
 from eyot_cli.trust.directories import Environment
-from eyot_cli.trust.files import read_text, write_private
 from eyot_cli.trust.keystore import ROLES, KeyPair, Keystore
 from eyot_cli.trust.store import OperatorStore, body
 from eyot_wire.quoting import printable

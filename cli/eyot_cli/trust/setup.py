@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from eyot_cli.failure import Failure
+from eyot_cli.private_files import check_name, remove
 from eyot_cli.trust.accounts import make_account
 from eyot_cli.trust.claims import new_user
 from eyot_cli.trust.command import FOLDER, TrustCommand, TrustGroup, in_changing_session, in_session
-from eyot_cli.trust.files import check_name, remove
 from eyot_cli.trust.operators import make_operator
 from eyot_cli.trust.session import Session
 from eyot_wire.quoting import printable

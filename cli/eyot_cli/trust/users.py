@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from eyot_cli.failure import Failure
+from eyot_cli.private_files import check_name, remove
 from eyot_cli.trust.claims import edit_tags, edit_times, new_user
 from eyot_cli.trust.command import (
     TrustCommand,
@@ -17,7 +18,6 @@ from eyot_cli.trust.command import (
     name_options,
     time_options,
 )
-from eyot_cli.trust.files import check_name, remove
 from eyot_cli.trust.grants import (
     UNLIMITED,
     edit_limits,

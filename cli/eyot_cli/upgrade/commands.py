@@ -15,8 +15,8 @@ from eyot_cli.ages import age_ns
 from eyot_cli.answers import tell
 from eyot_cli.failure import Failure
 from eyot_cli.names import bucket_name
+from eyot_cli.private_files import write_private
 from eyot_cli.show import print_json, print_table, size
-from eyot_cli.trust.files import write_private
 from eyot_cli.upgrade.bucket import ObjectRecord, list_objects
 from eyot_cli.upgrade.fetching import fetch_package
 from eyot_cli.upgrade.manifest import PACKAGE, SUFFIX, Manifest, shown_time

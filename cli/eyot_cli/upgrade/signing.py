@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from eyot_cli.failure import Failure
-from eyot_cli.trust.files import write_private
+from eyot_cli.private_files import write_private
 from eyot_cli.upgrade.manifest import Manifest
 
 if TYPE_CHECKING:

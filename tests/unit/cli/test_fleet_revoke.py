@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eyot_cli.failure import Failure
-from eyot_cli.trust import fleet
+from eyot_cli.fleet import revoke
 from support.trust_tool import TrustTool
 
 #: Nothing listens on port 1.
@@ -39,7 +39,7 @@ def test_without_an_answer_the_user_stays_and_the_command_goes_on(
     assert list(revocations(trust)) == [key]
     assert trust.creds("OP", "A", "pump").exists()
     assert len(list(trust.folder.rglob(f"{key}.nk"))) == 1
-    monkeypatch.setattr(fleet, "push_accounts", lambda remote, names: None)  # now the servers take it
+    monkeypatch.setattr(revoke, "push_accounts", lambda remote, names: None)  # now the servers take it
     trust.run("fleet", "revoke", "pump", "-a", "A", *_NOWHERE)
     assert list(revocations(trust)) == [key]
     assert not trust.creds("OP", "A", "pump").exists()
@@ -59,7 +59,7 @@ def test_what_cannot_be_done_changes_nothing(trust: TrustTool, words: tuple[str,
 def test_a_clock_in_1970_leaves_no_token_valid(trust: TrustTool, monkeypatch: pytest.MonkeyPatch) -> None:
     user = trust.json("describe", "user", "pump", "-a", "A")
     with monkeypatch.context() as wrong:
-        wrong.setattr(fleet, "push_accounts", _refuse)
+        wrong.setattr(revoke, "push_accounts", _refuse)
         wrong.setattr(time, "time", lambda: 1000.0)
         trust.refused("fleet", "revoke", "pump", "-a", "A", *_NOWHERE)
     assert revocations(trust) == {user["sub"]: user["iat"]}
@@ -71,7 +71,7 @@ def test_a_token_of_a_clock_ahead_is_revoked(trust: TrustTool, monkeypatch: pyte
         wrong.setattr(time, "time", lambda: ahead)
         trust.run("edit", "user", "pump", "-a", "A")
     key = trust.key("user", "pump", "-a", "A")
-    monkeypatch.setattr(fleet, "push_accounts", lambda remote, names: None)
+    monkeypatch.setattr(revoke, "push_accounts", lambda remote, names: None)
     trust.run("fleet", "revoke", "pump", "-a", "A", *_NOWHERE)
     assert revocations(trust) == {key: int(ahead)}
 

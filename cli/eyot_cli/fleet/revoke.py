@@ -1,4 +1,4 @@
-"""`eyot fleet`: devices as a whole, each a user of an account."""
+"""`eyot fleet revoke`: a stolen or replaced device is cut, and its name is free."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from eyot_cli.failure import Failure
-from eyot_cli.trust.command import TrustCommand, TrustGroup, account_option, in_changing_session, with_everywhere
-from eyot_cli.trust.files import remove
+from eyot_cli.fleet.records import Records
+from eyot_cli.private_files import remove
+from eyot_cli.trust.command import TrustCommand, account_option, in_changing_session
 from eyot_cli.trust.remote import find_remote, push_accounts, remote_options
 from eyot_cli.trust.resolver import UPDATE
 from eyot_cli.trust.session import Session
@@ -18,12 +19,7 @@ from eyot_wire.quoting import printable
 from eyot_wire.trust.jwt_sign import ClaimMembers
 
 
-@click.group("fleet", cls=TrustGroup)
-def fleet() -> None:
-    """Revoke devices: cut at once, names free."""
-
-
-@fleet.command("revoke", cls=TrustCommand)
+@click.command("revoke", cls=TrustCommand)
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @remote_options
 @account_option
@@ -52,7 +48,9 @@ def revoke(session: Session, names: tuple[str, ...], account: str | None, **flag
             "run the command again once the cause is removed",
             *failure.lines,
         ) from failure
+    records = Records(session.store, of)
     for name, user in users.items():
+        records.forget(name, str(user["sub"]))
         _forget(session, of, name, str(user["sub"]))
     keys = {name: str(user["sub"]) for name, user in users.items()}
     session.report.result["revoked"] = [{"name": name, "key": key, "at": revoked[key]} for name, key in keys.items()]
@@ -77,6 +75,3 @@ def _forget(session: Session, account: str, name: str, key: str) -> None:
     remove(session.keystore.creds_path(session.store.name, account, name))
     session.keystore.remove(key)
     session.store.remove_user(account, name)
-
-
-with_everywhere(fleet)

@@ -15,10 +15,10 @@ FOLDER_MODE: Final = 0o700
 _NO_NAMES: Final = ("", ".", "..")
 
 
-def write_private(path: Path, data: bytes, mode: int = FILE_MODE) -> None:
+def write_private(path: Path, data: bytes, mode: int = FILE_MODE, *, owner: tuple[int, int] | None = None) -> None:
     """Replace a file in one step; after a power cut it has the old content or the new. Raises Failure.
 
-    `mode`: of the file, whatever the process's umask.
+    `mode`: of the file, whatever the process's umask. `owner`: user and group, where not those of the process.
     """
     make_folder(path.parent)
     made = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
@@ -26,6 +26,8 @@ def write_private(path: Path, data: bytes, mode: int = FILE_MODE) -> None:
         handle = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, FILE_MODE)
         try:
             os.fchmod(handle, mode)
+            if owner is not None:
+                os.fchown(handle, *owner)
             with os.fdopen(handle, "wb", closefd=False) as file:
                 file.write(data)
             os.fsync(handle)

@@ -1,0 +1,96 @@
+"""What an enrolled device keeps: its key, its credentials, and what it enrolled with."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import secrets
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from eyot_cli.failure import Failure
+from eyot_cli.private_files import make_folder, write_private
+from eyot_wire.trust import nkey
+from eyot_wire.trust.creds import format_creds
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: The user that the daemon runs as, who reads the credentials.
+DAEMON_USER: Final = "eyot"
+
+
+class Enrolment(Struct, kw_only=True, omit_defaults=True):
+    """What the device enrolled with, for renewals. Times: seconds since the epoch; 0: never."""
+
+    hub: str
+    name: str
+    #: public keys
+    key: str
+    account: str
+    operator: str
+    issued: int
+    expires: int
+    #: file with the authority of the hub's certificate
+    tls_ca: str = ""
+
+
+class DeviceFiles:
+    """The folder with these files. All methods raise Failure."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._state = folder / "enrolment.json"
+        #: the seed while the hub has not answered: the same key asks again, and gets the same place
+        self._pending = folder / "device.seed"
+        self.creds = folder / "device.creds"
+
+    def enrolment(self) -> Enrolment | None:
+        """Return what the device enrolled with, None before."""
+        try:
+            return msgspec.json.decode(self._state.read_bytes(), type=Enrolment)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise Failure(f"{self._state}: {error.strerror}: run the command as root") from error
+        except msgspec.DecodeError as error:
+            raise Failure(f"{self._state}: {error}: remove the file and enrol anew") from error
+
+    def pending_seed(self) -> str:
+        """Return the seed of a key that waits for enrolment; made and kept if there is none."""
+        try:
+            return self._pending.read_text().strip()
+        except FileNotFoundError:
+            pass
+        except (OSError, UnicodeDecodeError) as error:
+            raise Failure(f"{self._pending}: {getattr(error, 'strerror', error)}: run the command as root") from error
+        seed = nkey.encode_seed("U", secrets.token_bytes(32))
+        self._write(self._pending, seed.encode())
+        return seed
+
+    def keep(self, jwt: str, seed: str, enrolment: Enrolment) -> None:
+        """Keep new credentials. The state goes last: without it the device is not enrolled, and asks again."""
+        self._write(self.creds, format_creds(jwt, seed).encode())
+        self._write(self._state, msgspec.json.format(msgspec.json.encode(enrolment)))
+        self._pending.unlink(missing_ok=True)
+
+    def _write(self, path: Path, data: bytes) -> None:
+        """Write a file that the daemon's user may read and replace: renewals run as that user."""
+        owner = _daemon()
+        make_folder(self.folder)
+        if owner is not None:
+            os.chown(self.folder, *owner)
+        write_private(path, data, owner=owner)
+
+
+def _daemon() -> tuple[int, int] | None:
+    """Return user and group of the daemon, None where files cannot be given to it."""
+    if os.geteuid() != 0:
+        return None
+    try:
+        found = pwd.getpwnam(DAEMON_USER)
+    except KeyError:
+        return None
+    return found.pw_uid, found.pw_gid

@@ -1,0 +1,171 @@
+"""A device from its one-time token to its link, at real hubs: enrolled, renewed, revoked, replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+
+from eyot_cli.trust import resolver
+from eyot_wire.trust.creds import parse_creds
+from eyot_wire.trust.jwt import decode
+from support.eyotd import Eyotd
+from support.leaf_pair import Clients, eventually, reaches, server
+from support.server_process import ServerProcess
+from support.trust_tool import TrustTool
+
+EYOT = str(Path(sys.executable).with_name("eyot"))
+WAIT_S = 60.0
+
+
+class Hub:
+    """A server that trusts the operator of a store, and `eyot fleet serve` beside it."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.trust = made = TrustTool(folder / "store")
+        made.run("add", "operator", "-n", "OP", "--generate-signing-key", "--sys")
+        made.run("edit", "operator", "--require-signing-keys")
+        made.run("add", "account", "A")
+        made.run("edit", "account", "A", "--sk", "generate")
+        made.run("edit", "signing-key", "-a", "A", "--sk", "generate", "--role", "device")
+        made.run("add", "user", "alice", "-a", "A")
+        config = made.run("generate", "config", "--nats-resolver").replace("'./jwt'", "'%WORKDIR%/jwt'")
+        listener = '\nleafnodes { listen: "127.0.0.1:%LEAF_PORT%", no_advertise: true }\n'
+        self.process: ServerProcess = server(kind, config + listener, folder / kind)
+        self.log = folder / "serve.log"
+        self.service: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return self.process.client_url()
+
+    def start(self) -> None:
+        self.process.start()
+        self.trust.run("push", "-A", "-u", self.url, "--timeout", str(WAIT_S))
+        words = ["fleet", "--all-dirs", str(self.trust.folder), "serve", "-a", "A", "-s", self.url]
+        leaf = f"nats-leaf://127.0.0.1:{self.process.leaf_port}"
+        with self.log.open("wb") as log:
+            command = [EYOT, *words, "--leaf-url", leaf]
+            self.service = subprocess.Popen(command, stdout=log, stderr=log, env={"PYTHONUNBUFFERED": "1"})
+
+    def kill(self) -> None:
+        if self.service is not None:
+            self.service.kill()
+            self.service.wait()
+        self.process.kill()
+
+    def token(self, name: str) -> str:
+        return str(self.trust.json("fleet", "enrol", name, "-a", "A")["tokens"][0]["token"])
+
+    async def alice(self) -> nats.aio.client.Client:
+        path = self.trust.creds("OP", "A", "alice")
+        return await nats.connect(self.url, user_credentials=str(path), connect_timeout=int(WAIT_S))
+
+
+class Device:
+    """A gateway's folders, and `eyot enrol` on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "enrolled"
+        self.config = folder / "eyotd.conf"
+        self.fragment = folder / "conf.d" / "50-enrolled.conf"
+        self.fragment.parent.mkdir(parents=True)
+        own = f'jetstream {{ store_dir: "{folder}/js", domain: "pump" }}\n'
+        self.config.write_text(f'{own}include "conf.d/*.conf"\n')
+        self.text = f'{own}leafnodes {{ }}\ninclude "{self.fragment}"\n'
+
+    def enrol(self, *words: str, token: str = "") -> subprocess.CompletedProcess[str]:
+        places = ["--folder", self.folder, "--config", self.config, "--fragment", self.fragment, "--no-start"]
+        return subprocess.run(
+            [EYOT, "enrol", *map(str, places), "--json", *words],
+            env={"EYOT_ENROL_TOKEN": token} if token else {},
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+
+    def enrolled(self, hub: Hub, token: str, *words: str) -> Any:
+        """Enrol, once the service answers; the document that it prints."""
+        while (done := self.enrol("--hub", hub.url, *words, token=token)).returncode:
+            assert "nobody answers enrolments" in done.stderr, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture(params=["eyotd", "2.14.6"])
+def hub(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    monkeypatch.setattr(resolver, "QUIET_S", 0.05)  # there is one server, whose answer has come by then
+    made = Hub(request.param, tmp_path)
+    made.start()
+    yield made
+    made.kill()
+
+
+def test_the_life_of_a_device(hub: Hub, tmp_path: Path) -> None:
+    device = Device(tmp_path / "device")
+    token = hub.token("pump")
+    first = device.enrolled(hub, token)
+    assert first["name"] == "pump"
+    thief = Device(tmp_path / "thief").enrol("--hub", hub.url, token=token)
+    assert thief.returncode == 1
+    assert "pump is another device already" in thief.stderr
+
+    async def scenario() -> None:
+        alice = await hub.alice()
+        try:
+            with Eyotd(device.text, tmp_path / "running") as running:
+                async with Clients(running) as (local,):
+                    await reaches(local, alice)
+                    await asyncio.to_thread(renew, device)
+                    await revoke_and_replace(running, local, alice)
+        finally:
+            await alice.close()
+
+    async def revoke_and_replace(running: Eyotd, local: Any, alice: Any) -> None:
+        stolen = decode(parse_creds((device.folder / "device.creds").read_text()).jwt).sub
+        words = ("fleet", "revoke", "pump", "-a", "A", "-u", hub.url, "--timeout", str(WAIT_S))
+        await asyncio.to_thread(hub.trust.run, *words)
+        await eventually(lambda: running.monitor("/eyot/status")["links"][0]["state"] != "up")
+        said = await asyncio.to_thread(device.enrol, "--hub", hub.url, token=hub.token("pump"))
+        assert "was revoked" in said.stderr
+        replaced = await asyncio.to_thread(device.enrolled, hub, hub.token("pump"), "--new-key")
+        assert replaced["key"] != stolen
+        await reaches(local, alice)
+
+    asyncio.run(scenario())
+    events = [json.loads(line)["event"] for line in next(hub.trust.folder.rglob("audit.log")).read_text().splitlines()]
+    assert events == ["token", "enrolled", "refused", "renewed", "revoked", "token", "refused", "token", "enrolled"]
+    assert "SU" not in hub.log.read_text()
+
+
+def renew(device: Device) -> None:
+    before = parse_creds((device.folder / "device.creds").read_text())
+    done = device.enrol("--renew")
+    assert done.returncode == 0, done.stderr
+    after = parse_creds((device.folder / "device.creds").read_text())
+    assert json.loads(done.stdout)["renewed"] is True
+    assert after.seed == before.seed
+    assert decode(after.jwt).iat >= decode(before.jwt).iat
+    assert json.loads(device.enrol("--renew", "--if-due").stdout)["renewed"] is False
+
+
+def test_a_hub_that_goes_away_in_the_middle(hub: Hub, tmp_path: Path) -> None:
+    """The service is killed and comes back, the server too: the device's command is run again and enrols it once."""
+    device, token = Device(tmp_path / "device"), hub.token("pump")
+    hub.kill()
+    said = device.enrol("--hub", hub.url, token=token)
+    assert said.returncode == 1
+    assert "cannot connect" in said.stderr
+    assert (device.folder / "device.seed").exists()
+    hub.start()
+    assert device.enrolled(hub, token)["name"] == "pump"
+    assert not (device.folder / "device.seed").exists()
+    devices = json.loads(hub.trust.run("fleet", "ls", "-a", "A", "--json"))
+    assert [each["name"] for each in devices] == ["pump"]
