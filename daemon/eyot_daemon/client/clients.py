@@ -85,6 +85,7 @@ class Clients(ClientContext):
         most = self.options.max_connections
         if most > 0 and len(self.connections) >= most:
             log.error("%r - maximum connections exceeded", client)
+            self.broker.connections_refused += 1
             client.fail(MAX_CONNECTIONS)
         else:
             self.connections[client.cid] = client

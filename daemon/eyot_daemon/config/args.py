@@ -14,9 +14,10 @@ from msgspec import Struct
 
 from eyot_daemon.config.accounts import AuthorizationOptions
 from eyot_daemon.config.flags import UsageError, parse_flags
-from eyot_daemon.config.jetstream import JetStreamOptions
+from eyot_daemon.config.jetstream_read import jetstream_defaults
 from eyot_daemon.config.listen import split_host_port
 from eyot_daemon.config.options import Options
+from eyot_daemon.config.profile import PROFILES
 from eyot_daemon.config.tls import TlsOptions
 
 
@@ -151,7 +152,7 @@ def _authorization(arguments: Arguments, changes: dict[str, Any]) -> None:
 def _jetstream(options: Options, arguments: Arguments, changes: dict[str, Any]) -> None:
     jetstream = options.jetstream
     if arguments.jetstream is not None:
-        jetstream = (jetstream or JetStreamOptions()) if arguments.jetstream else None
+        jetstream = (jetstream or jetstream_defaults(PROFILES[options.eyot.profile])) if arguments.jetstream else None
     if arguments.store_dir is not None and jetstream is not None:
         jetstream = msgspec.structs.replace(jetstream, store_dir=arguments.store_dir)
     changes["jetstream"] = jetstream

@@ -63,12 +63,13 @@ class EyotStoreOptions(Struct, frozen=True, kw_only=True):
     """`eyot { store { } }`; 0 and "" stand for the store's own default.
 
     `map_size`: the largest size of the LMDB file, bytes. `committer`: how a group becomes durable. `journal_size`: the
-    journal's largest size, bytes. `key_file`, `prev_key_file`: files with the store's encryption key, "": none.
+    journal's largest size, bytes. `backlog_size`: uncommitted bytes from which publishers wait. `key_file`, `prev_key_file`: files with the store's encryption key, "": none.
     """
 
     map_size: int = 0
     committer: Literal["", "journal", "lmdb"] = ""
     journal_size: int = 0
+    backlog_size: int = 0
     key_file: str = ""
     prev_key_file: str = ""
 
@@ -111,11 +112,13 @@ class EyotFlashOptions(Struct, frozen=True, kw_only=True):
 class EyotOptions(Struct, frozen=True, kw_only=True):
     """`eyot { }`: options that nats-server does not have.
 
+    `profile`: the name of the defaults that the other options were read with, one of `PROFILES`.
     `control_socket`: path of the Unix socket, "": see `control_path`. `sync`: which links run, when and how much.
     `bridges`: the MQTT brokers that streams are forwarded to, and topics taken in from.
     `monitoring_jsonp`: pages answer `?callback=`, which lets any web site read them in an operator's browser.
     """
 
+    profile: str = "standard"
     control_socket: str = ""
     store: EyotStoreOptions = EyotStoreOptions()
     sync: SyncPolicies = SyncPolicies()

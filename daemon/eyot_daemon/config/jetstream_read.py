@@ -18,6 +18,7 @@ from eyot_daemon.config.jetstream import (
     JetStreamOptions,
 )
 from eyot_daemon.config.mqtt_read import read_mqtt_bounds
+from eyot_daemon.config.profile import PROFILES, Profile
 from eyot_daemon.config.reader import Block, wrong_type
 from eyot_daemon.config.sync_read import read_sync
 from eyot_wire import subject
@@ -26,7 +27,7 @@ from eyot_wire.device_requests import ANSWERS, is_token
 
 _HINTS: dict[str, Literal["", "will_extend", "no_extend"]] = {"will_extend": "will_extend", "no_extend": "no_extend"}
 _COMMITTERS: dict[str, Literal["", "journal", "lmdb"]] = {"journal": "journal", "lmdb": "lmdb"}
-_MAP_SIZE_MIN = _JOURNAL_SIZE_MIN = 1 << 20
+_MAP_SIZE_MIN = _JOURNAL_SIZE_MIN = _BACKLOG_SIZE_MIN = 1 << 20
 
 
 def read_jetstream(parent: Block) -> JetStreamOptions | None:
@@ -36,29 +37,32 @@ def read_jetstream(parent: Block) -> JetStreamOptions | None:
         return None
     value = entry.value.value
     if isinstance(value, bool):
-        return JetStreamOptions() if value else None
+        return jetstream_defaults(parent.reading.profile) if value else None
     if isinstance(value, str):
-        return JetStreamOptions() if is_enabled(entry.value, entry.key) else None
+        return jetstream_defaults(parent.reading.profile) if is_enabled(entry.value, entry.key) else None
     if not isinstance(value, ConfMap):
         raise wrong_type("a map, boolean or string to define JetStream", entry.value, entry.key)
     block = parent.nested(entry.value, entry.key)
     enabled = block.boolean("enabled", "enable", default=True)
+    profile = parent.reading.profile
     sync_interval_s, sync_always = _read_sync(block)
     options = JetStreamOptions(
         store_dir=block.string("store_dir", "storedir", "store"),
         domain=_read_domain(block, "domain", "jetstream_domain"),
         sync_interval_s=sync_interval_s,
         sync_always=sync_always,
-        memory_max=block.size("max_memory_store", "max_mem_store", "max_mem", "max_memory", default=-1),
+        memory_max=block.size(
+            "max_memory_store", "max_mem_store", "max_mem", "max_memory", default=profile.max_memory_store
+        ),
         file_max=block.size("max_file_store", "max_file", default=-1),
         extension_hint=_HINTS.get(block.choice("extension_hint", allowed=tuple(_HINTS)), ""),
         strict=block.boolean("strict", default=True),
         unique_tag=block.string("unique_tag"),
-        limits=_read_limits(block.block("limits")),
+        limits=_read_limits(block.block("limits"), profile),
         request_queue_limit=block.integer("request_queue_limit", default=10_000, minimum=0),
         encryption=_read_encryption(block),
-        buffered_msgs_max=block.integer("max_buffered_msgs", default=0),
-        buffered_bytes_max=block.size("max_buffered_size", default=0),
+        buffered_msgs_max=block.integer("max_buffered_msgs", default=profile.max_buffered_msgs),
+        buffered_bytes_max=block.size("max_buffered_size", default=profile.max_buffered_size),
     )
     # Of clusters, or of nats-server's own files: nothing to do here.
     block.ignore("max_outstanding_catchup", "info_queue_limit", "max_concurrent_io")
@@ -99,15 +103,29 @@ def _read_sync(block: Block) -> tuple[float, bool]:
     return block.seconds(*keys, default=120.0), False
 
 
-def _read_limits(block: Block | None) -> JetStreamLimits:
+def jetstream_defaults(profile: Profile) -> JetStreamOptions:
+    """Return the options of JetStream that is switched on without a block."""
+    return JetStreamOptions(
+        memory_max=profile.max_memory_store,
+        limits=_limits_of(profile),
+        buffered_msgs_max=profile.max_buffered_msgs,
+        buffered_bytes_max=profile.max_buffered_size,
+    )
+
+
+def _limits_of(profile: Profile) -> JetStreamLimits:
+    return JetStreamLimits(ack_pending_max=profile.max_ack_pending, duplicate_window_s=profile.duplicate_window_s)
+
+
+def _read_limits(block: Block | None, profile: Profile) -> JetStreamLimits:
     if block is None:
-        return JetStreamLimits()
+        return _limits_of(profile)
     batch = block.block("batch")
     limits = JetStreamLimits(
-        ack_pending_max=block.integer("max_ack_pending", default=0),
+        ack_pending_max=block.integer("max_ack_pending", default=profile.max_ack_pending),
         ha_assets_max=block.integer("max_ha_assets", default=0),
         request_batch_max=block.integer("max_request_batch", default=0),
-        duplicate_window_s=block.seconds("duplicate_window", default=0.0),
+        duplicate_window_s=block.seconds("duplicate_window", default=profile.duplicate_window_s),
         batch_inflight_per_stream_max=batch.integer("max_inflight_per_stream", default=0) if batch else 0,
         batch_inflight_total_max=batch.integer("max_inflight_total", default=0) if batch else 0,
         batch_size_max=batch.integer("max_msgs", "max_size", default=0) if batch else 0,
@@ -119,16 +137,22 @@ def _read_limits(block: Block | None) -> JetStreamLimits:
     return limits
 
 
+def read_profile(block: Block | None) -> str:
+    """Return the name of the profile; it is read before all other options."""
+    return "standard" if block is None else block.choice("profile", allowed=tuple(PROFILES), default="standard")
+
+
 def read_eyot(block: Block | None) -> EyotOptions:
     """Eyot's own block."""
     if block is None:
         return EyotOptions()
     options = EyotOptions(
         control_socket=block.string("control_socket", "control"),
-        store=_read_store(block.block("store")),
+        profile=read_profile(block),
+        store=_read_store(block.block("store"), block.reading.profile),
         sync=read_sync(block.block("sync")),
         status=_read_status(block.block("status")),
-        mqtt=read_mqtt_bounds(block.block("mqtt")),
+        mqtt=read_mqtt_bounds(block.block("mqtt"), block.reading.profile),
         bridges=read_bridges(block.block("bridges")),
         monitoring_jsonp=block.boolean("monitoring_jsonp"),
         http=_read_http(block.block("http")),
@@ -192,9 +216,9 @@ def _read_device(block: Block | None) -> EyotDeviceOptions | None:
     return device
 
 
-def _read_store(block: Block | None) -> EyotStoreOptions:
+def _read_store(block: Block | None, profile: Profile) -> EyotStoreOptions:
     if block is None:
-        return EyotStoreOptions()
+        return EyotStoreOptions(journal_size=profile.journal_size, backlog_size=profile.backlog_size)
     map_size = block.size("map_size", default=0)
     if map_size and map_size < _MAP_SIZE_MIN:
         raise block.error("must be at least 1M", "map_size")
@@ -204,6 +228,11 @@ def _read_store(block: Block | None) -> EyotStoreOptions:
         raise block.error('means nothing without a journal ("committer" is "lmdb")', "journal_size")
     if journal_size and journal_size < _JOURNAL_SIZE_MIN:
         raise block.error("must be at least 1M", "journal_size")
+    if not journal_size and committer != "lmdb":
+        journal_size = profile.journal_size
+    backlog_size = block.size("backlog_size", default=profile.backlog_size)
+    if backlog_size and backlog_size < _BACKLOG_SIZE_MIN:
+        raise block.error("must be at least 1M", "backlog_size")
     key_file, prev_key_file = block.string("key_file"), block.string("prev_key_file")
     if prev_key_file and not key_file:
         raise block.error("a previous key without a key", "prev_key_file")
@@ -212,6 +241,7 @@ def _read_store(block: Block | None) -> EyotStoreOptions:
         map_size=map_size,
         committer=committer,
         journal_size=journal_size,
+        backlog_size=backlog_size,
         key_file=key_file,
         prev_key_file=prev_key_file,
     )

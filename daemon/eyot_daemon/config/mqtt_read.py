@@ -14,6 +14,7 @@ from eyot_daemon.config.mqtt import (
     MqttBounds,
     MqttOptions,
 )
+from eyot_daemon.config.profile import Profile
 from eyot_daemon.config.reader import Block
 from eyot_daemon.config.tls_read import read_tls
 from eyot_wire.conf import ConfEntry, ConfMap
@@ -96,28 +97,39 @@ def _read_authorization(block: Block | None) -> AuthorizationOptions | None:
     return authorization
 
 
-def read_mqtt_bounds(block: Block | None) -> MqttBounds:
+def read_mqtt_bounds(block: Block | None, profile: Profile) -> MqttBounds:
     """Read `eyot { mqtt { } }`."""
     if block is None:
-        return MqttBounds()
+        return _bounds_of(profile)
     bounds = MqttBounds(
         keep_alive_max_s=_whole_seconds(block, "max_keepalive", default=0, most=_UINT16_MAX),
         session_expiry_max_s=_whole_seconds(
             block, "session_expiry_max", default=SESSION_EXPIRY_DEFAULT_S, most=_EXPIRY_S_MAX
         ),
-        sessions_max=block.integer("max_sessions", default=100_000, minimum=1),
-        queue_msgs=block.integer("session_queue_msgs", default=10_000, minimum=1),
-        queue_bytes=_bytes(block, "session_queue_bytes", default=64 << 20),
-        retained_msgs_max=block.integer("retained_msgs_max", default=100_000, minimum=0),
-        retained_bytes_max=_bytes(block, "retained_bytes_max", default=256 << 20),
+        sessions_max=block.integer("max_sessions", default=profile.mqtt_max_sessions, minimum=1),
+        queue_msgs=block.integer("session_queue_msgs", default=profile.mqtt_session_queue_msgs, minimum=1),
+        queue_bytes=_bytes(block, "session_queue_bytes", default=profile.mqtt_session_queue_bytes),
+        retained_msgs_max=block.integer("retained_msgs_max", default=profile.mqtt_retained_msgs_max, minimum=0),
+        retained_bytes_max=_bytes(block, "retained_bytes_max", default=profile.mqtt_retained_bytes_max),
         packet_bytes_max=_read_packet_size(block),
         topic_alias_max=block.integer("max_topic_alias", default=10, minimum=0, maximum=_UINT16_MAX),
-        inflight_max=block.integer("max_inflight", default=1024, minimum=1, maximum=_UINT16_MAX),
+        inflight_max=block.integer("max_inflight", default=profile.mqtt_max_inflight, minimum=1, maximum=_UINT16_MAX),
         refusal_pause_s=block.timeout("packet3_refusal_pause", default=10.0),
         sys_interval_s=block.timeout("sys_interval", default=10.0),
     )
     block.finish()
     return bounds
+
+
+def _bounds_of(profile: Profile) -> MqttBounds:
+    return MqttBounds(
+        sessions_max=profile.mqtt_max_sessions,
+        queue_msgs=profile.mqtt_session_queue_msgs,
+        queue_bytes=profile.mqtt_session_queue_bytes,
+        retained_msgs_max=profile.mqtt_retained_msgs_max,
+        retained_bytes_max=profile.mqtt_retained_bytes_max,
+        inflight_max=profile.mqtt_max_inflight,
+    )
 
 
 def _whole_seconds(block: Block, key: str, *, default: int, most: int) -> int:

@@ -16,13 +16,14 @@ from eyot_daemon.config.accounts import SYSTEM_ACCOUNT_DEFAULT
 from eyot_daemon.config.accounts_read import read_accounts
 from eyot_daemon.config.digest import config_digest
 from eyot_daemon.config.jetstream import JetStreamOptions
-from eyot_daemon.config.jetstream_read import read_eyot, read_jetstream
+from eyot_daemon.config.jetstream_read import read_eyot, read_jetstream, read_profile
 from eyot_daemon.config.leaf_read import read_leafnodes
 from eyot_daemon.config.listen import read_host_port, read_listen
 from eyot_daemon.config.mappings_read import read_mappings
 from eyot_daemon.config.mqtt_read import read_mqtt
 from eyot_daemon.config.options import Options
 from eyot_daemon.config.passwords import is_bcrypt
+from eyot_daemon.config.profile import PROFILES
 from eyot_daemon.config.reader import Block, Reading
 from eyot_daemon.config.tls_read import read_tls
 from eyot_daemon.config.users_read import read_authorization
@@ -63,11 +64,13 @@ def read_options(conf_map: ConfMap, config_file: str = "") -> Loaded:
     reading = Reading()
     block = Block(conf_map, reading)
     _refuse_not_offered(block)
+    eyot_block = block.block("eyot")
+    reading.profile = PROFILES[read_profile(eyot_block)]  # before anything else is read: it gives the defaults
     digest = config_digest(conf_map.plain()) if config_file else ""
     values: dict[str, Any] = {"config_file": config_file, "config_digest": digest}
     for read in (_read_listener, _read_logging, _read_limits, _read_access, _read_monitoring, _read_identity):
         values |= read(block)
-    eyot = read_eyot(block.block("eyot"))
+    eyot = read_eyot(eyot_block)
     if eyot.http.page and not values.get("http_port") and not values.get("https_port"):
         values |= {"http_host": PAGE_HOST, "http_port": PAGE_PORT}
     options = Options(
@@ -146,6 +149,7 @@ def _read_logging(block: Block) -> dict[str, Any]:
 def _read_limits(block: Block) -> dict[str, Any]:
     for place in ("max_payload", "lame_duck_duration", "lame_duck_grace_period"):
         block.remember(place, place)
+    profile = block.reading.profile
     max_payload = block.integer("max_payload", default=1024 * 1024, minimum=0, maximum=_INT32_MAX)
     # nats-server accepts only duration strings for these two: the unquoted `2m` is two million.
     for key in ("lame_duck_duration", "lame_duck_grace_period"):
@@ -153,11 +157,11 @@ def _read_limits(block: Block) -> dict[str, Any]:
     return {
         "max_control_line": block.integer("max_control_line", default=4096, minimum=1, maximum=_INT32_MAX),
         "max_payload": max_payload,
-        "max_pending": block.integer("max_pending", default=64 * 1024 * 1024, minimum=0),
-        "max_connections": block.integer("max_connections", "max_conn", default=65_536),
-        "max_subscriptions": block.integer("max_subscriptions", "max_subs", default=0),
+        "max_pending": block.integer("max_pending", default=profile.max_pending, minimum=0),
+        "max_connections": block.integer("max_connections", "max_conn", default=profile.max_connections),
+        "max_subscriptions": block.integer("max_subscriptions", "max_subs", default=profile.max_subscriptions),
         "max_sub_tokens": block.integer("max_sub_tokens", "max_subscription_tokens", default=0, maximum=255),
-        "max_closed_clients": block.integer("max_closed_clients", default=10_000),
+        "max_closed_clients": block.integer("max_closed_clients", default=profile.max_closed_clients),
         "ping_interval_s": block.seconds("ping_interval", default=120.0, minimum=0.001),
         "ping_max": block.integer("ping_max", default=2, minimum=0),
         "write_deadline_s": block.seconds("write_deadline", default=10.0),

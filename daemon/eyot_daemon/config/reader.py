@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
+from eyot_daemon.config.profile import STANDARD
 from eyot_wire.conf import ConfEntry, ConfError, ConfMap, ConfValue, Position
 from eyot_wire.go.duration import parse_duration_ns
 
@@ -20,13 +21,14 @@ class Reading:
     """Shared by all blocks of one configuration. `places[name]`: position of an option, for later checks.
 
     `warnings` are errors for `-t`, as in nats-server. `notes` report where Eyot differs from nats-server, and are only
-    logged.
+    logged. `profile`: the defaults of options that bound memory.
     """
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
         self.notes: list[str] = []
         self.plaintext_passwords = False
+        self.profile = STANDARD
         self.places: dict[str, tuple[Position, str]] = {}
 
     def warn(self, position: Position, key: str, message: str) -> None:

@@ -153,6 +153,9 @@ def _store_options(options: EyotStoreOptions) -> StoreOptions:
     if options.journal_size:
         segment = options.journal_size // chosen.journal_segments // _BLOCK * _BLOCK
         chosen = replace(chosen, journal_segment_bytes=segment)
+    if options.backlog_size:
+        hard = options.backlog_size * (chosen.backlog_bytes_hard // chosen.backlog_bytes_soft)
+        chosen = replace(chosen, backlog_bytes_soft=options.backlog_size, backlog_bytes_hard=hard)
     return chosen
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
+from eyot_daemon.config.profile import PROFILES
 from eyot_daemon.jetstream.ingest.atomic_batches import BatchBudget
 from eyot_daemon.jetstream.ingest.limiter import StoreGate
 from eyot_daemon.jetstream.retention.limits import MemoryBound
@@ -149,7 +150,7 @@ class ServerContext:
         self.options = options
         self.beside: Beside = beside or Inline()
         self.wall_clock = WallClock(broker.clock, store.path)
-        self.batch_budget = BatchBudget()
+        self.batch_budget = BatchBudget(PROFILES[broker.options.eyot.profile].batch_size)
         self.store_gate = StoreGate(broker.timers, store)
         #: of streams in memory, where no limit of theirs is configured
         self.memory_bound = MemoryBound(machine_bytes // 4 * 3, self._taken_in_memory)

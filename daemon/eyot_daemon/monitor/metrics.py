@@ -68,6 +68,7 @@ def _server(clients: Clients) -> Iterator[Metric]:
     yield _gauge("memory_bytes", "Resident memory", monitor_server.memory_bytes())
     yield _gauge("connections", "Client connections", len(clients.connections))
     yield _counter("connections_accepted", "Client connections since the start", broker.connections_total)
+    yield _counter("connections_refused", "Client connections beyond max_connections", broker.connections_refused)
     yield _gauge("subscriptions", "Subscriptions of all accounts", broker.subscriptions)
     yield _counter("in_messages", "Messages from clients and leaf links", broker.in_msgs)
     yield _counter("in_bytes", "Bytes of messages from clients and leaf links", broker.in_bytes)

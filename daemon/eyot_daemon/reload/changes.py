@@ -220,7 +220,7 @@ def _check_mqtt(before: MqttOptions | None, after: MqttOptions | None) -> None:
 
 def _check_eyot(before: EyotOptions, after: EyotOptions) -> None:
     """Policies of links may change; where the socket and the store are may not."""
-    for name in ("control_socket", "store"):
+    for name in ("profile", "control_socket", "store"):
         if getattr(before, name) != getattr(after, name):
             raise ReloadError(f"config reload not supported for eyot {name}")
 

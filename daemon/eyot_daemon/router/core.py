@@ -60,6 +60,7 @@ class BrokerCore:
         self.stale_connections = 0
         self.stalled_clients = 0  # how often a client had to wait because another one reads slowly
         self.connections_total = 0
+        self.connections_refused = 0  # beyond `max_connections`
         self.sync = SyncControl(self.clock, self.options.eyot.sync)
         #: ports as they were bound: of "http", "https", "leafnodes", "websocket", "mqtt"
         self.bound: dict[str, int] = {}

@@ -135,6 +135,7 @@ async def test_max_connections() -> None:
         assert await first.ask() == b""
         second = await up.raw(b"")
         assert await second.until_closed() == b"-ERR 'maximum connections exceeded'\r\n"
+        assert (up.broker.connections_total, up.broker.connections_refused) == (1, 1)
         await first.stream.aclose()
         while up.clients.connections:
             await trio.sleep(0.005)

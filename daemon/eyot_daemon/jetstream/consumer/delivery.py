@@ -36,6 +36,8 @@ TURN_MESSAGES_MAX = 1024
 EMPTY_READ_COST = 256
 #: A client with more than this in its buffer, bytes, gets time to read.
 BACKLOG_MAX = 4 << 20
+#: The same as a share of `max_pending`, where that is small: a turn adds up to twice `READ_BYTES_MAX`.
+BACKLOG_SHARE = 4
 #: The first and the longest pause before the next check, seconds.
 BACKLOG_PAUSE_S_MIN = 0.005
 BACKLOG_PAUSE_S_MAX = 0.25
@@ -60,10 +62,10 @@ def _only_leaf(route: "Route") -> "LeafMember | None":
     return route.leaf_links[0] if len(route.leaf_links) == 1 and not route.plain and not route.groups else None
 
 
-def _hold(route: "Route", stream: bytes) -> "Hold | None":
+def _hold(route: "Route", stream: bytes, backlog_max: int) -> "Hold | None":
     """Return the reason that holds back deliveries of a stream on a route: a receiver's backlog, or a policy of a leaf link; or None."""
     for member in route.plain:
-        if _is_full(member.sub.dest):
+        if _is_full(member.sub.dest, backlog_max):
             return FULL
     for leaf in route.leaf_links:
         held = leaf.dest.hold(stream)
@@ -71,7 +73,7 @@ def _hold(route: "Route", stream: bytes) -> "Hold | None":
             return held
     for group in route.groups:
         # One member receives each message: the group can deliver as long as any member can.
-        if not all(_is_full(member.sub.dest) for member in group.local):
+        if not all(_is_full(member.sub.dest, backlog_max) for member in group.local):
             continue
         holds = [leaf.dest.hold(stream) for leaf in group.leaf_links]
         found = [held for held in holds if held is not None]
@@ -88,8 +90,8 @@ def _allowance(route: "Route", stream: bytes) -> int:
     return min((dest.allowance(stream) for dest in leaf_links), default=UNLIMITED)
 
 
-def _is_full(dest: "Destination") -> bool:
-    return len(getattr(dest, "out", b"")) > BACKLOG_MAX
+def _is_full(dest: "Destination", backlog_max: int) -> bool:
+    return len(getattr(dest, "out", b"")) > backlog_max
 
 
 class Delivery:
@@ -110,6 +112,7 @@ class Delivery:
         self.unreadable = 0
         self._allowance = UNLIMITED
         self._backlog_pause_s = BACKLOG_PAUSE_S_MIN
+        self._backlog_max = min(BACKLOG_MAX, self.account.broker.options.max_pending // BACKLOG_SHARE)
         self._headers_only = consumer.config.headers_only
         self.prefix = b"$JS.ACK.%b.%b." % (consumer.stream.name.encode(), consumer.name.encode())
         # tokens and dots around the numbers of an acknowledgement subject: delivery count, two sequences, time, pending
@@ -312,7 +315,7 @@ class Delivery:
 
         Sets `resume_at`, and `held` with the policy.
         """
-        hold = _hold(route, self._stream)
+        hold = _hold(route, self._stream, self._backlog_max)
         self._allowance = _allowance(route, self._stream) if hold is None else 0
         self.held = "" if hold is None or hold is FULL else hold.reason
         if hold is None:

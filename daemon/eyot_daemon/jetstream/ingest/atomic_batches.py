@@ -56,14 +56,13 @@ if TYPE_CHECKING:
 
 ATOMIC_MAX = 1000
 FAST_MAX = 1000
-#: Messages of atomic batches wait in memory for their commit.
-HELD_BYTES_MAX = 128 << 20
 
 
 class BatchBudget:
     """The budget of open batches; one object for the server, shared by its streams."""
 
-    def __init__(self, bytes_max: int = HELD_BYTES_MAX) -> None:
+    def __init__(self, bytes_max: int) -> None:
+        """`bytes_max`: of messages of atomic batches, which wait in memory for their commit."""
         self.atomic = 0
         self.fast = 0
         self.bytes = 0
