@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from eyot_daemon.leaf.service import LeafService
 from eyot_daemon.leaf.sync_service import SyncService
 from eyot_daemon.monitor.device_answers import DeviceAnswers
 from eyot_daemon.monitor.device_status import StatusService
+from eyot_daemon.monitor.expiry import ExpiryService
 from eyot_daemon.monitor.flash import FlashService
 from eyot_daemon.monitor.page.service import PageService
 from eyot_daemon.monitor.service import MonitoringService
@@ -33,7 +33,6 @@ from eyot_daemon.monitor.status_line import status_line
 from eyot_daemon.monitor.system_services import SystemServices
 from eyot_daemon.mqtt.service import MqttService, Speaker
 from eyot_daemon.net import early_listen
-from eyot_daemon.net.cert_dates import out_of_date
 from eyot_daemon.net.tls_context import TlsError
 from eyot_daemon.process.banner import log_banner
 from eyot_daemon.process.collector import settle
@@ -127,6 +126,7 @@ class Server:
             self._bridges,
             FlashService(broker, lambda: self._jetstream.path),
             NetworkService((leaf_links.network_changed, self._bridges.network_changed)),
+            ExpiryService(broker),
             StatusService(broker),
             DeviceAnswers(self.clients),
             page,
@@ -178,7 +178,6 @@ class Server:
                 service.start(each, runtime)
         early_listen.release()
         runtime.open()
-        self._look_at_certificates()
         log.info("Server is ready")
         self._system.events.begin_figures()
         self._notifier.ready()
@@ -282,17 +281,10 @@ class Server:
         new = self.options
         for line in applied_lines(changed_fields(old, new), old, new):
             log.info("%s", line)
-        self._look_at_certificates()
         self.broker.config_loaded_ns = self.broker.clock.now_ns()
         digest = f" ({new.config_digest})" if new.config_digest else ""
         log.info("Reloaded server configuration%s", digest)
         return ""
-
-    def _look_at_certificates(self) -> None:
-        """Warn of certificates that are out of date: peers refuse them, and that is known here only when they do."""
-        now = datetime.fromtimestamp(self.broker.clock.now_ns() / 1e9, UTC)
-        for line in out_of_date(self.options, now):
-            log.warning("%s", line)
 
     # -- checks beside the loop ------------------------------------------------------------------------------------
 

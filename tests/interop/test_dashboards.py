@@ -41,6 +41,7 @@ RARE = {
     "eyot_copy_backlog": {"account", "stream", "kind", "origin"},
     "eyot_sync_oldest_seconds": {"account", "stream", "peer", "kind", "target", "filters"},
     "eyot_certificate_expiry_timestamp_seconds": {"file"},
+    "eyot_credentials_expiry_timestamp_seconds": {"link", "account", "role"},
     "eyot_sync_never_arrived_total": {"account", "stream", "peer", "kind", "target", "filters", "reason"},
     "eyot_mqtt_dropped_total": {"account", "reason"},
 }

@@ -61,6 +61,9 @@ class LinkStatus(Struct, kw_only=True):
     twin: str | None = None
     remote_account: str | None = None
     peer_name: str | None = None
+    #: when the token that is presented to the hub expires, and how long that is from now (negative: expired)
+    credentials_expire: str | None = None
+    credentials_left_s: float | None = None
     #: subjects that the link's permissions deny, without which the peer cannot mirror or source streams from here
     denied_downstream: list[str] = []
     #: subjects that the link's permissions deny, without which this server cannot mirror or source the peer's streams

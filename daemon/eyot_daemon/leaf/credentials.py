@@ -6,6 +6,7 @@ Files are read at each attempt, so that renewed credentials apply without a rest
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 
 from eyot_daemon.config.leaf import LeafUrl, RemoteOptions
@@ -59,6 +60,25 @@ def out_of_date(remote: RemoteOptions, now_s: float) -> str:
         return ""
     what, when = ("expired on", claims.exp) if claims.nbf <= now_s else ("begins on", claims.nbf)
     return f"the token in {remote.credentials} {what} {datetime.fromtimestamp(when, UTC):%Y-%m-%d %H:%M} UTC by the clock here"
+
+
+def token_expiry_s(file: str) -> int:
+    """Return when the token of a credentials file expires, seconds since 1970; 0: never, or it cannot be read.
+
+    A changed file is read again.
+    """
+    try:
+        return _expiry_s(file, Path(file).stat().st_mtime_ns)
+    except OSError:
+        return 0
+
+
+@lru_cache(maxsize=32)
+def _expiry_s(file: str, _changed_ns: int) -> int:
+    try:
+        return decode(parse_creds(Path(file).read_text()).jwt).exp
+    except (OSError, NkeyError, JwtError, UnicodeDecodeError):
+        return 0
 
 
 def _from_seed(value: str) -> LeafCredentials:

@@ -19,7 +19,7 @@ import trio
 
 from eyot_daemon.auth.login import Peer
 from eyot_daemon.config.leaf import LeafUrl, RemoteOptions
-from eyot_daemon.leaf.credentials import CredentialsError, credentials_for, out_of_date
+from eyot_daemon.leaf.credentials import CredentialsError, credentials_for, out_of_date, token_expiry_s
 from eyot_daemon.leaf.link import LeafConnection
 from eyot_daemon.leaf.listener import leaf_limits
 from eyot_daemon.leaf.sockets import limit_unsent
@@ -112,6 +112,8 @@ class LeafRemotes:
             gate=lambda: broker.sync.remote_hold(remote),
         )
         links.metered[spec.name] = lambda: broker.sync.metered_status(remote)
+        if remote.credentials:
+            links.token_expiry_s[spec.name] = lambda: token_expiry_s(remote.credentials)
         if remote.disabled:
             supervisor.state.phase = LinkPhase.DISABLED
         self._numbers[supervisor] = number
@@ -151,6 +153,7 @@ class LeafRemotes:
             self.supervisors.remove(supervisor)
             self.links.remotes.remove(supervisor.state)
             self.links.metered.pop(supervisor.state.name, None)
+            self.links.token_expiry_s.pop(supervisor.state.name, None)
             log.info("Reloaded: LeafNode Remote %s removed", _spoken(remote))
         for remote in wanted:
             self._begin(self._add(remote), nursery)

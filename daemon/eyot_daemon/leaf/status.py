@@ -48,6 +48,7 @@ def _status(links: LeafLinks[LeafConnection], state: LinkState, link: LeafConnec
         large += session.sender.refused_too_large
         refused += session.refused_inbound
     metered = links.metered.get(state.name)
+    expiry_s = links.token_expiry_s.get(state.name, lambda: 0)()
     return LinkStatus(
         name=state.name,
         account=state.account,
@@ -77,6 +78,8 @@ def _status(links: LeafLinks[LeafConnection], state: LinkState, link: LeafConnec
         twin=_twin(state, now_ns),
         remote_account=state.remote_account or None,
         peer_name=state.peer_name or None,
+        credentials_expire=ns_to_rfc3339(expiry_s * 10**9) if expiry_s else None,
+        credentials_left_s=expiry_s - now_ns / 1e9 if expiry_s else None,
         denied_downstream=[] if link is None or not link.established else link.denied_downstream,
         denied_sourcing=[] if link is None or not link.established else link.denied_sourcing,
     )

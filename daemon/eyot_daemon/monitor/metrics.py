@@ -7,6 +7,7 @@ Streams, links, mirrors and sources have labels with their names. Connections ha
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from eyot_daemon.client.clients import Clients
@@ -31,6 +32,7 @@ def exposition(clients: Clients) -> bytes:
         def collect(self) -> Iterator[Metric]:
             yield from _server(clients)
             yield from _certificates(clients)
+            yield from _credentials(clients)
             yield from _accounts(clients)
             yield from _links(clients)
             yield from _streams(clients)
@@ -90,6 +92,21 @@ def _certificates(clients: Clients) -> Iterator[Metric]:
         ends = not_after(file)
         if ends is not None:
             expiry.add_metric([file], ends.timestamp())
+    yield expiry
+
+
+def _credentials(clients: Clients) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    expiry = GaugeMetricFamily(
+        "eyot_credentials_expiry_timestamp_seconds",
+        "When the token expires that is presented to the hub, since 1970",
+        labels=["link", "account", "role"],
+    )
+    for link in clients.broker.providers.links():
+        if link.credentials_expire is not None:
+            at_s = datetime.fromisoformat(link.credentials_expire).timestamp()
+            expiry.add_metric([link.name, link.account, link.role], at_s)
     yield expiry
 
 

@@ -63,6 +63,8 @@ class LeafLinks(Generic[L]):
         self.messages_missed: Callable[[Account], bool] = lambda _: False
         #: By a remote's name: the remaining budget, if it is metered.
         self.metered: dict[str, Callable[[], MeteredStatus | None]] = {}
+        #: By a remote's name: when the token that it presents expires, seconds since 1970, 0: never.
+        self.token_expiry_s: dict[str, Callable[[], int]] = {}
         self._accounts: dict[str, AccountLinks[L]] = {}
         self._past: dict[str, LinkTraffic] = {}  # of links that have ended, by account
         self._watchers: dict[str, list[Callable[[L], None]]] = {}

@@ -7,6 +7,9 @@ from eyot_wire.quantities import size, span
 from eyot_wire.status import LinkStatus, StatusReport
 
 _USED_SHARE_MAX = 0.9
+#: A token that is renewed in time has more left than this, seconds.
+_TOKEN_SOON_S = 7 * 86400
+_TOKEN_REMEDY = "renew it: `eyot enrol --renew`, or a new credentials file; the daemon reads it at the next attempt"  # noqa: S105 - no password
 TWIN_REMEDY = (
     "give each server its own jetstream { domain }; the hub may mirror or source the other server's streams under this domain, "
     "and this server's messages do not arrive"
@@ -31,7 +34,11 @@ def _link(link: LinkStatus, report: StatusReport) -> list[Check]:
         checks = [skipped(name, "disabled in the configuration")]
     else:
         error = link.last_error or "no answer yet"
-        return [failure(name, f"{link.state} after {link.attempts} attempts: {error}", link.remedy or "")]
+        return [
+            failure(name, f"{link.state} after {link.attempts} attempts: {error}", link.remedy or ""),
+            *_credentials(link),
+        ]
+    checks += _credentials(link)
     if link.twin:
         checks.append(failure(f"{name}: domain", link.twin, TWIN_REMEDY))
     if link.refused:
@@ -51,3 +58,13 @@ def _link(link: LinkStatus, report: StatusReport) -> list[Check]:
         used = metered.spent_bytes >= _USED_SHARE_MAX * metered.budget_bytes
         checks.append(warning(f"{name}: budget", text) if used else ok(f"{name}: budget", text))
     return checks
+
+
+def _credentials(link: LinkStatus) -> list[Check]:
+    """Return a check of the token that the link presents, if it expires soon or has expired."""
+    left_s, name = link.credentials_left_s, f"link {link.name}: credentials"
+    if left_s is None or left_s > _TOKEN_SOON_S:
+        return []
+    if left_s <= 0:
+        return [warning(name, f"the token expired on {link.credentials_expire}, by the clock here", _TOKEN_REMEDY)]
+    return [warning(name, f"the token expires in {span(left_s)}, on {link.credentials_expire}", _TOKEN_REMEDY)]
