@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,21 @@ async def _flush(client: Client, timeout: int = DEFAULT_FLUSH_TIMEOUT) -> None:
 
 
 Client.flush = _flush
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse to test compiled modules of another version of their sources: what they disagree on fails as lost messages."""
+    top = HERE.parent
+    stale = [
+        str(source.relative_to(top))
+        for source in top.glob("*/eyot_*/**/*.pyx")
+        if not (module := source.with_suffix(str(sysconfig.get_config_var("EXT_SUFFIX")))).exists()
+        or module.stat().st_mtime < source.stat().st_mtime
+    ]
+    if stale:
+        raise pytest.UsageError(
+            f"compiled modules are missing or older than their sources ({', '.join(stale)}): pip install -e ."
+        )
 
 
 @pytest.fixture(autouse=True)
