@@ -64,7 +64,11 @@ class Clients(ClientContext):
         super().__init__(broker, authenticator, port)
         self.connections: dict[int, ServedClient] = {}
         self.closed: deque[ClosedClient] = deque(maxlen=max(0, self.options.max_closed_clients))
-        self.limits = TransportLimits(self.options.max_pending, self.options.write_deadline_s)
+        self.limits = TransportLimits(
+            self.options.max_pending,
+            self.options.write_deadline_s,
+            max_pending_total=self.options.eyot.max_pending_total,
+        )
         self.arrival_listeners: list[Callable[[ServedClient], None]] = []
         self.departure_listeners: list[Callable[[ServedClient], None]] = []
         self.refusal_listeners: list[Callable[[ServedClient, str], None]] = []

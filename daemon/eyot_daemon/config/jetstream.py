@@ -113,12 +113,14 @@ class EyotOptions(Struct, frozen=True, kw_only=True):
     """`eyot { }`: options that nats-server does not have.
 
     `profile`: the name of the defaults that the other options were read with, one of `PROFILES`.
+    `max_pending_total`: unsent bytes of all client connections together, 0: no bound.
     `control_socket`: path of the Unix socket, "": see `control_path`. `sync`: which links run, when and how much.
     `bridges`: the MQTT brokers that streams are forwarded to, and topics taken in from.
     `monitoring_jsonp`: pages answer `?callback=`, which lets any web site read them in an operator's browser.
     """
 
     profile: str = "standard"
+    max_pending_total: int = 0
     control_socket: str = ""
     store: EyotStoreOptions = EyotStoreOptions()
     sync: SyncPolicies = SyncPolicies()

@@ -27,7 +27,7 @@ from eyot_wire.device_requests import ANSWERS, is_token
 
 _HINTS: dict[str, Literal["", "will_extend", "no_extend"]] = {"will_extend": "will_extend", "no_extend": "no_extend"}
 _COMMITTERS: dict[str, Literal["", "journal", "lmdb"]] = {"journal": "journal", "lmdb": "lmdb"}
-_MAP_SIZE_MIN = _JOURNAL_SIZE_MIN = _BACKLOG_SIZE_MIN = 1 << 20
+_MAP_SIZE_MIN = _JOURNAL_SIZE_MIN = _BACKLOG_SIZE_MIN = _PENDING_TOTAL_MIN = 1 << 20
 
 
 def read_jetstream(parent: Block) -> JetStreamOptions | None:
@@ -146,7 +146,11 @@ def read_eyot(block: Block | None) -> EyotOptions:
     """Eyot's own block."""
     if block is None:
         return EyotOptions()
+    max_pending_total = block.size("max_pending_total", default=block.reading.profile.max_pending_total)
+    if max_pending_total and max_pending_total < _PENDING_TOTAL_MIN:
+        raise block.error("must be 0 or at least 1M", "max_pending_total")
     options = EyotOptions(
+        max_pending_total=max_pending_total,
         control_socket=block.string("control_socket", "control"),
         profile=read_profile(block),
         store=_read_store(block.block("store"), block.reading.profile),

@@ -23,6 +23,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     #: of one connection; 0: no limit
     max_subscriptions: int = 0
     max_pending: int = 64 * _MIB
+    #: of all client connections; 0: no limit
+    max_pending_total: int = 0
     max_closed_clients: int = 10_000
     #: of all accounts, in streams with memory storage; -1: by the machine's memory
     max_memory_store: int = -1
@@ -53,6 +55,7 @@ SMALL: Final = Profile(
     max_connections=64,
     max_subscriptions=1000,
     max_pending=4 * _MIB,
+    max_pending_total=48 * _MIB,
     max_closed_clients=100,
     max_memory_store=32 * _MIB,
     max_buffered_msgs=10_000,

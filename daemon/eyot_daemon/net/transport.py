@@ -41,6 +41,8 @@ STREAM_READ_SIZE = 64 * 1024
 #: How long a peer may take to read the last bytes of a closed connection.
 LINGER_S = 0.5
 
+#: What a connection may have unsent even if all connections together have too much, bytes.
+SHARE_BYTES = 256 * 1024
 #: A peer with more than this share of `max_pending` waiting delays its publishers by this long per read.
 STALL_SHARE = 0.75
 STALL_S = 0.01
@@ -139,14 +141,35 @@ class CompressedStream(Protocol):
 
 
 class TransportLimits:
-    """Bounds of one kind of connection, shared by all its transports; a reload changes them in place."""
+    """Bounds of one kind of connection, shared by all its transports; a reload changes them in place.
 
-    __slots__ = ("hold_s", "max_pending", "write_deadline_s")
+    `max_pending`: unsent bytes of one connection. `max_pending_total`: of all together, 0 for no bound.
+    """
 
-    def __init__(self, max_pending: int, write_deadline_s: float, hold_s: float = HOLD_S) -> None:
+    __slots__ = ("hold_s", "lagging", "max_pending", "max_pending_total", "write_deadline_s")
+
+    def __init__(
+        self, max_pending: int, write_deadline_s: float, hold_s: float = HOLD_S, max_pending_total: int = 0
+    ) -> None:
         self.max_pending = max_pending
+        self.max_pending_total = max_pending_total
         self.write_deadline_s = write_deadline_s
         self.hold_s = hold_s
+        #: with more than `SHARE_BYTES` unsent at its last turn
+        self.lagging: set[Transport] = set()
+
+    def are_exceeded(self, transport: Transport, pending: int) -> bool:
+        """Return whether a transport with this many unsent bytes is to be closed.
+
+        Over the total, a connection that lags is closed when more is sent to it. `SHARE_BYTES` it has in any case: those that
+        read well are never closed because of others.
+        """
+        if pending > self.max_pending:
+            return True
+        if not self.max_pending_total or pending <= SHARE_BYTES:
+            return False
+        self.lagging.add(transport)
+        return sum([each.backlog for each in self.lagging]) > self.max_pending_total
 
 
 class TurnEnd(Protocol):
@@ -236,7 +259,7 @@ class SocketTransport:
             self._draining = True
             self._spawn(self._drain)
         pending = len(out)
-        if pending > self._limits.max_pending:
+        if self._limits.are_exceeded(self, pending):
             session.slow_consumer(SLOW_PENDING)
         elif pending > self._limits.max_pending * STALL_SHARE:
             self._turn.ask_to_stall(STALL_S)
@@ -280,6 +303,7 @@ class SocketTransport:
             self.close(linger=False)
         finally:
             self._draining = False
+            self._limits.lagging.discard(self)
             self._turn.flush()
 
     def close(self, *, linger: bool) -> None:
@@ -317,6 +341,7 @@ class SocketTransport:
                 trio.lowlevel.notify_closing(self._sock)
                 with suppress(OSError):
                     self._sock.close()
+                self._limits.lagging.discard(self)
                 # These would be reference cycles, which wait for the garbage collector.
                 self._session = None
                 del self._spawn
@@ -456,7 +481,7 @@ class StreamTransport:
             return
         self._wake.set()
         pending = self.backlog
-        if pending > self._limits.max_pending:
+        if self._limits.are_exceeded(self, pending):
             session.slow_consumer(SLOW_PENDING)
         elif pending > self._limits.max_pending * STALL_SHARE:
             self._turn.ask_to_stall(STALL_S)
@@ -485,6 +510,7 @@ class StreamTransport:
                 session.lost(SERVER_SHUTDOWN)
             self._turn.flush()
             session.out.clear()
+            self._limits.lagging.discard(self)
             self._session = None  # breaks a reference cycle, which would wait for the garbage collector
             await trio.aclose_forcefully(self._stream)
 
@@ -546,6 +572,7 @@ class StreamTransport:
                         session.slow_consumer(SLOW_DEADLINE)
                         return
                     self._in_flight = 0
+                self._limits.lagging.discard(self)
                 if backlog:
                     session.renew_out()
         except (trio.BrokenResourceError, trio.ClosedResourceError):

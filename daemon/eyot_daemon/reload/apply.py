@@ -40,6 +40,7 @@ def change_options(clients: Clients, authenticator: Authenticator, options: Opti
     broker.options = options
     clients.authenticator = authenticator
     clients.limits.max_pending = options.max_pending
+    clients.limits.max_pending_total = options.eyot.max_pending_total
     clients.limits.write_deadline_s = options.write_deadline_s
     update_accounts(broker, old, options)
 

@@ -23,6 +23,7 @@ ROWS = [
     ("`max_connections`", "max_connections", "max_connections", "max_conn: 7"),
     ("`max_subscriptions`, of a connection", "max_subscriptions", "max_subscriptions", "max_subs: 7"),
     ("`max_pending`", "max_pending", "max_pending", "max_pending: 7"),
+    ("`eyot.max_pending_total`", "max_pending_total", "eyot.max_pending_total", "max_pending_total: 7MB"),
     ("`max_closed_clients`", "max_closed_clients", "max_closed_clients", "max_closed_clients: 7"),
     ("`jetstream.max_memory_store`", "max_memory_store", "jetstream.memory_max", "jetstream { max_mem: 7 }"),
     (
@@ -88,7 +89,7 @@ WORDS = {
 }
 #: Bytes beyond this are told in units; counts never get there with a round binary figure.
 _SIZES = {"max_pending", "batch_size", "journal_size", "backlog_size", "max_memory_store", "max_buffered_size"}
-_SIZES |= {"mqtt_session_queue_bytes", "mqtt_retained_bytes_max"}
+_SIZES |= {"max_pending_total", "mqtt_session_queue_bytes", "mqtt_retained_bytes_max"}
 
 
 def options(text: str) -> Options:
@@ -140,14 +141,14 @@ def test_without_a_profile_nothing_changes() -> None:
 @pytest.mark.parametrize(("place", "text"), [row[2:] for row in ROWS])
 def test_what_the_configuration_names_stands(place: str, text: str) -> None:
     """And it alone: all other options keep the profile's defaults."""
-    inside = text.startswith(("store", "mqtt"))
+    inside = place.startswith("eyot.")
     whole = (
         f"eyot {{ profile: small, {text} }}\njetstream {{ }}"
         if inside
         else f"jetstream {{ }}\n{text}\neyot {{ profile: small }}"
     )
     read, small = options(whole), options("eyot { profile: small }\njetstream { }")
-    assert attrgetter(place)(read) == (7 << 20 if place.startswith("eyot.store") else 7)
+    assert attrgetter(place)(read) == (7 << 20 if "7MB" in text else 7)
     others = [row[2] for row in ROWS if row[2] != place]
     assert {other: attrgetter(other)(read) for other in others} == {other: attrgetter(other)(small) for other in others}
 
@@ -167,7 +168,7 @@ def test_the_store_opens_with_the_profiles_sizes() -> None:
     assert (without_journal.committer, without_journal.journal_size) == ("lmdb", 0)
 
 
-@pytest.mark.parametrize("text", ["profile: tiny", "profile: 3", "store { backlog_size: 4K }"])
+@pytest.mark.parametrize("text", ["profile: tiny", "profile: 3", "max_pending_total: 4K", "store { backlog_size: 4K }"])
 def test_what_is_refused(text: str) -> None:
     with pytest.raises(ConfError, match=r"expected|at least 1M"):
         options(f"eyot {{ {text} }}")

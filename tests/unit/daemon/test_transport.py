@@ -13,6 +13,7 @@ import trio.testing
 from eyot_daemon.net.transport import (
     CLIENT_CLOSED,
     SERVER_SHUTDOWN,
+    SHARE_BYTES,
     SLOW_DEADLINE,
     SLOW_PENDING,
     SocketTransport,
@@ -111,12 +112,14 @@ Open = Callable[..., "AsyncIterator[Link]"]
 
 
 @asynccontextmanager
-async def over_socket(max_pending: int = 1 << 26, deadline_s: float = 0.0) -> AsyncIterator[Link]:
+async def over_socket(
+    max_pending: int = 1 << 26, deadline_s: float = 0.0, limits: TransportLimits | None = None
+) -> AsyncIterator[Link]:
     ours, theirs = socket.socketpair()
     turn, session = Turn(), Echo()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(turn.readers.run)
-        limits = TransportLimits(max_pending, deadline_s)
+        limits = limits or TransportLimits(max_pending, deadline_s)
         session.transport = SocketTransport(ours, lambda fn: nursery.start_soon(fn), limits, turn)
         nursery.start_soon(session.transport.run, session)
         yield Link(session, _stream(theirs), turn, nursery)
@@ -128,11 +131,13 @@ def _stream(sock: socket.socket) -> trio.abc.HalfCloseableStream:
 
 
 @asynccontextmanager
-async def over_stream(max_pending: int = 1 << 26, deadline_s: float = 0.0) -> AsyncIterator[Link]:
+async def over_stream(
+    max_pending: int = 1 << 26, deadline_s: float = 0.0, limits: TransportLimits | None = None
+) -> AsyncIterator[Link]:
     ours, theirs = trio.testing.lockstep_stream_pair()
     turn, session = Turn(), Echo()
     async with trio.open_nursery() as nursery:
-        session.transport = StreamTransport(ours, TransportLimits(max_pending, deadline_s), turn)
+        session.transport = StreamTransport(ours, limits or TransportLimits(max_pending, deadline_s), turn)
         nursery.start_soon(session.transport.run, session)
         yield Link(session, theirs, turn, nursery)
         nursery.cancel_scope.cancel()
@@ -186,6 +191,48 @@ async def test_pending_bytes_are_bounded(opened: Open) -> None:
         assert link.turn.stalls, "producers were not asked to wait before the limit"
         await trio.testing.wait_all_tasks_blocked()
         assert not link.session.out
+
+
+async def _lag(link: Link, count: int) -> None:
+    """Send until this many bytes are unsent, or the session is closed."""
+    session = link.session
+    assert session.transport is not None
+    while not session.closed and session.transport.backlog < count:
+        session.out += b"x" * min(50_000, count - session.transport.backlog)
+        session.send()
+        await trio.testing.wait_all_tasks_blocked()
+
+
+@BOTH
+async def test_pending_bytes_of_all_connections_are_bounded(opened: Open) -> None:
+    limits = TransportLimits(1 << 26, 0.0, max_pending_total=1_000_000)
+    async with opened(limits=limits) as first, opened(limits=limits) as second, opened(limits=limits) as third:
+        await _lag(first, 900_000)
+        await _lag(second, SHARE_BYTES - 1)
+        assert not first.session.closed
+        assert not second.session.closed, "a connection that lags little is closed because of another"
+        await _lag(third, 500_000)
+        assert third.session.reason == SLOW_PENDING
+        assert not first.session.closed
+        await trio.testing.wait_all_tasks_blocked()
+        assert limits.lagging == {first.session.transport}
+
+
+@BOTH
+async def test_a_connection_that_has_caught_up_does_not_count_any_more(opened: Open) -> None:
+    limits = TransportLimits(1 << 26, 0.0, max_pending_total=1_000_000)
+    async with opened(limits=limits) as first, opened(limits=limits) as second:
+        sent = bytearray()
+        while not limits.lagging:
+            sent += b"x" * 50_000
+            first.session.out += b"x" * 50_000
+            first.session.send()
+            await trio.testing.wait_all_tasks_blocked()
+        assert await receive(first.peer, len(sent)) == sent
+        await trio.testing.wait_all_tasks_blocked()
+        assert not limits.lagging
+        await _lag(second, 900_000)
+        assert not second.session.closed
 
 
 @BOTH
