@@ -35,6 +35,7 @@ from eyot_store.journal.committer import end_journal, open_journal
 from eyot_store.journal.marker import DOUBTED, Marker
 from eyot_store.journal.overlay import Overlays
 from eyot_store.journal.replay import replay
+from eyot_store.journal.spare_positions import SparePositions
 from eyot_store.lmdb.batch import recount
 from eyot_store.lmdb.committer import LmdbCommitter
 from eyot_store.log.backend import Backend
@@ -163,7 +164,16 @@ class Store:
         driver = InlineDriver if options.inline else ThreadDriver
         self._driver: Driver = driver(self._committer, self._group_finished)
         self._pid = os.getpid()
+        self._spare: SparePositions | None = None
         _open_stores.add(self)
+
+    @property
+    def spare_positions(self) -> SparePositions:
+        """The positions that are durable although the disk is full; the file is made when they are asked for first."""
+        if self._spare is None:
+            cipher = self._environment.store_cipher
+            self._spare = SparePositions(self.path, cipher and cipher.another(), flush=self.options.flush)
+        return self._spare
 
     @classmethod
     def open(cls, path: Path, *, notify: Notify, options: StoreOptions | None = None) -> Store:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eyot_daemon.jetstream.downstream.never_arrived import OPEN_MAX
+from eyot_store.errors import StoreError
+from eyot_store.txn import Txn
 from eyot_wire.status import SyncStatus
 from support.js_consumers import Box, ConsumerFixture
 
@@ -194,6 +196,74 @@ def test_what_is_confirmed_after_it_has_gone_arrived(tmp_path: Path) -> None:
     assert status(fixture).backlog > 1
     confirm(fixture, box)
     assert (lost(fixture), status(fixture).backlog, status(fixture).confirmed_seq) == ([], 0, 8)
+
+
+def fill_disk(fixture: ConsumerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on no transaction of this fixture's store is committed."""
+    committer: Any = fixture.store._driver._committer  # type: ignore[attr-defined]
+
+    def commit(group: Sequence[Txn]) -> list[StoreError | None]:
+        failures = [StoreError("full", "no space left on device") for _ in group]
+        for txn, failure in zip(group, failures, strict=True):
+            committer._failure_propagation.fail(txn, failure)
+        return list(failures)
+
+    monkeypatch.setattr(committer, "commit", commit)
+
+
+def test_a_copy_that_was_first_met_on_a_full_disk_is_known_after_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fixture = ConsumerFixture(tmp_path)
+    fixture.create()
+    fill(fixture, 3)
+    fill_disk(fixture, monkeypatch)
+    assert asking(fixture, "$JS.S.first").seqs == [1, 2, 3]
+    fixture = fixture.crash()  # type: ignore[assignment]
+    fixture.request("STREAM.PURGE.S", {"seq": 3})
+    asking(fixture, "$JS.S.second", 1)
+    assert lost(fixture) == [("purge", 1, ["2"])], "it has received the first one only"
+    assert fixture.store.spare_positions.of(fixture.stream("S").log.id) == {}, "its record is on flash"
+
+
+def test_what_a_copy_lacked_when_it_asked_on_a_full_disk_is_known_after_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fixture = copied(tmp_path)
+    box = asking(fixture, "$JS.S.second", 3)
+    fill(fixture, 4)
+    fixture.leave(box)
+    fixture.request("STREAM.PURGE.S")  # 4 to 7 may have arrived
+    fill_disk(fixture, monkeypatch)
+    asking(fixture, "$JS.S.third", 5)  # 6 and 7 have not
+    fixture = fixture.crash()  # type: ignore[assignment]
+    box = asking(fixture, "$JS.S.fourth", 7)  # a mirror passes over what is gone, and asks for what follows
+    assert lost(fixture) == [("purge", 2, ["6-7"])]
+    fixture = fixture.restart()  # type: ignore[assignment]
+    assert lost(fixture) == [("purge", 2, ["6-7"])]
+    assert fixture.store.spare_positions.of(fixture.stream("S").log.id) == {}
+
+
+def test_what_a_full_disk_left_of_a_forgotten_copy_or_a_deleted_stream_goes_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fixture = ConsumerFixture(tmp_path)
+    for name in "ST":
+        fixture.create(name)
+        fixture.publish(b"%b.x" % name.lower().encode())
+    fixture.commit()
+    ids = [fixture.stream(name).log.id for name in "ST"]
+    with monkeypatch.context() as during:
+        fill_disk(fixture, during)
+        for name in "ST":
+            deliver = f"$JS.S.of{name}"
+            box = fixture.listen(deliver.encode())
+            fixture.add_ephemeral(name, **{**COPY, "deliver_subject": deliver})
+            fixture.leave(box)
+        assert [len(fixture.store.spare_positions.of(each)) for each in ids] == [1, 1]
+    fixture.request("STREAM.EYOT_FORGET.S", {"server": "this server"})
+    fixture.request("STREAM.DELETE.T")
+    assert [fixture.store.spare_positions.of(each) for each in ids] == [{}, {}]
 
 
 def test_a_removal_that_fails_is_not_counted(tmp_path: Path) -> None:

@@ -228,6 +228,10 @@ class NeverArrived:
         }
         #: Downstreams with losses that could not be written yet.
         self._unwritten: set[bytes] = set()
+        for key, value in stream.store.spare_positions.of(stream.log.id).items():
+            if key.startswith(LOST_KEY):
+                self._committed[key.removeprefix(LOST_KEY)] = _decode(value)
+                self._unwritten.add(key.removeprefix(LOST_KEY))
         self._gone = gone_in(positions)
         for first, last in self._gone:
             for key in (_UNMET, *met):
@@ -257,8 +261,8 @@ class NeverArrived:
         self._stream.log.removals.unconfirmed_from = min(self._downstream.unconfirmed_from(), default=UNWATCHED)
 
     def start(self) -> None:
-        """Record what a damaged store lost: downstreams may lack it."""
-        if self._gone:
+        """Record what a damaged store lost, since downstreams may lack it, and what a full disk left unwritten."""
+        if self._unwritten:
             stream = self._stream
             txn = stream.store.begin()
             self._note(txn).keys |= self._unwritten
@@ -337,6 +341,7 @@ class NeverArrived:
                 stream.log.put_position(txn, LOST_KEY + key, _encode(losses))
 
     def settled(self, note: _Note, failure: StoreError | None) -> None:
+        spare, stream_id = self._stream.store.spare_positions, self._stream.log.id
         for key, losses in note.written.items():
             if failure is not None:
                 # What was staged on top of it has failed, too; the downstream's losses remain.
@@ -344,9 +349,13 @@ class NeverArrived:
                 if key in note.asked:
                     before = self._committed[key] = before.asked_after(note.asked[key])
                     self._unwritten.add(key)
+                    if before != _NONE:
+                        # Its next request may be for later messages: this one says what did not arrive.
+                        spare.put(stream_id, LOST_KEY + key, _encode(before))
                 self._losses[key] = before
                 continue
             self._unwritten.discard(key)
+            spare.remove(stream_id, LOST_KEY + key)
             if losses.messages > self._committed.get(key, _NONE).messages:
                 self._log(key, losses)
             self._committed[key] = losses

@@ -86,6 +86,12 @@ class DownstreamTracker:
         self._downstreams = {
             key: decode_record(value) for key, value in positions.items() if key.startswith(RECORD_KEY)
         }
+        #: Keys of the records that are on flash.
+        self._written = set(self._downstreams)
+        # Met while the disk was full.
+        for key, value in stream.store.spare_positions.of(stream.log.id).items():
+            if key.startswith(RECORD_KEY):
+                self._downstreams.setdefault(key, decode_record(value))
         self._uncertain = uncertainty_of(stream.store)
         # Downstreams with an uncertain position, until they resume.
         self._to_confirm = set(self._downstreams) if self._uncertain.at_start else set()
@@ -263,6 +269,7 @@ class DownstreamTracker:
         if known is None:
             return 0, 0
         self._stream.log.delete_position(txn, before)
+        self._written.discard(before)
         self.never_arrived.move(before, found.key, txn)
         return min(begins_after, known.seq), self._sent_upto(before)
 
@@ -410,6 +417,8 @@ class DownstreamTracker:
                 self.watch()
             for key in dropped if failure is None else ():
                 if key not in self._downstreams:
+                    self._written.discard(key)
+                    stream.store.spare_positions.remove(stream.log.id, key)
                     self._to_confirm.discard(key)
                     self._uncertain.end((stream.log.id, key))
             if done is not None:
@@ -498,13 +507,24 @@ class DownstreamTracker:
                 # Confirmed positions are confirmed again; losses stay.
                 downstream.seq = min(downstream.seq, before.seq if before is not None else 0)
                 self.never_arrived.watch()
+                if key not in self._written:
+                    self._keep_aside(key, downstream)
             elif self._downstreams.get(key) is downstream and key not in self._to_confirm:
                 self._uncertain.end((stream.log.id, key))
+            if failure is None:
+                self._written.add(key)
+                stream.store.spare_positions.remove(stream.log.id, key)
             if done is not None:
                 done(failure)
 
         stream.store.submit(txn, settle)
         self.watch()
+
+    def _keep_aside(self, key: bytes, downstream: Downstream) -> None:
+        """Make a new downstream known after a power cut although its record cannot be stored: it lacks what leaves until it asks."""
+        stream = self._stream
+        if not stream.store.spare_positions.put(stream.log.id, key, encode_record(downstream)):
+            log.warning("%s: %s is not known after a power cut: the disk is full", stream.name, downstream.name)
 
     def watch(self) -> None:
         """Watch interest in the deliver subjects, and removals of unconfirmed messages."""
@@ -521,8 +541,11 @@ class DownstreamTracker:
 
     def deleted(self, failure: StoreError | None) -> None:
         """Forget all downstreams with the deleted stream, unless the deletion failed."""
-        for key in self._downstreams if failure is None else ():
+        if failure is not None:
+            return
+        for key in self._downstreams:
             self._uncertain.end((self._stream.log.id, key))
+        self._stream.store.spare_positions.remove_stream(self._stream.log.id)
 
     # -- status ------------------------------------------------------------------------------------------------------
 
