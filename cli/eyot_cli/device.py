@@ -9,6 +9,7 @@ from eyot_wire.device_requests import PAGES, PART, is_token, place_of, subject_o
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
+    from nats.aio.subscription import Subscription
 
 #: How long a part may take, seconds: the device may be behind a slow radio.
 WITHIN_S = 15
@@ -22,7 +23,15 @@ async def report(client: Client, name: str, path: str) -> bytes:
         raise Failure(f"a device cannot be asked for {path}" if is_token(name) else f"{name!r} is no name of a device")
     inbox = client.new_inbox()
     sub = await client.subscribe(inbox)
-    await client.publish(subject_of(name, found), b"", reply=inbox)
+    try:
+        await client.publish(subject_of(name, found), b"", reply=inbox)
+        return await _joined(sub, name)
+    finally:
+        await sub.unsubscribe()
+
+
+async def _joined(sub: Subscription, name: str) -> bytes:
+    """Return the parts of an answer as one. Raises Failure."""
     pieces: dict[int, bytes] = {}
     count = 1
     while len(pieces) < count:
@@ -41,5 +50,4 @@ async def report(client: Client, name: str, path: str) -> bytes:
         except ValueError as error:
             raise Failure(f"{name} does not answer as an Eyot daemon: {error}") from error
         pieces[number] = message.data
-    await sub.unsubscribe()
     return b"".join(pieces[number] for number in sorted(pieces))

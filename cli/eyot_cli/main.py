@@ -45,7 +45,7 @@ COMMANDS: Final = {
     "mqtt": Place("eyot_cli.mqtt.commands", "mqtt", "Publish and subscribe over MQTT; inspect sessions."),
     "passwd": Place("eyot_cli.passwd", "passwd", "Print a password's bcrypt hash, for the configuration."),
     "trust": Place("eyot_cli.trust.group", "trust", "Keep operators, accounts and users, in nsc's store."),
-    "fleet": Place("eyot_cli.fleet.group", "fleet", "Enrol devices, list them, revoke them."),
+    "fleet": Place("eyot_cli.fleet.group", "fleet", "Enrol devices, ask them, revoke them."),
     "enrol": Place("eyot_cli.enrol.command", "enrol", "Enrol this device at a hub."),
     "upgrade": Place("eyot_cli.upgrade.commands", "upgrade", "Signed packages for devices, by rings."),
     "completion": Place("eyot_cli.completion", "completion", "Print the completion script for SHELL."),

@@ -72,12 +72,12 @@ class Hub:
 class Device:
     """A gateway's folders, and `eyot enrol` on it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, domain: str = "pump") -> None:
         self.folder = folder / "enrolled"
         self.config = folder / "eyotd.conf"
         self.fragment = folder / "conf.d" / "50-enrolled.conf"
         self.fragment.parent.mkdir(parents=True)
-        own = f'jetstream {{ store_dir: "{folder}/js", domain: "pump" }}\n'
+        own = f'jetstream {{ store_dir: "{folder}/js", domain: "{domain}" }}\n'
         self.config.write_text(f'{own}include "conf.d/*.conf"\n')
         self.text = f'{own}leafnodes {{ }}\ninclude "{self.fragment}"\n'
 
@@ -124,6 +124,7 @@ def test_the_life_of_a_device(hub: Hub, tmp_path: Path) -> None:
                 async with Clients(running) as (local,):
                     await reaches(local, alice)
                     await asyncio.to_thread(renew, device)
+                    await asyncio.to_thread(shows_who_lacks_what, hub, tmp_path)
                     await revoke_and_replace(running, local, alice)
         finally:
             await alice.close()
@@ -140,9 +141,27 @@ def test_the_life_of_a_device(hub: Hub, tmp_path: Path) -> None:
         await reaches(local, alice)
 
     asyncio.run(scenario())
-    events = [json.loads(line)["event"] for line in next(hub.trust.folder.rglob("audit.log")).read_text().splitlines()]
+    lines = map(json.loads, next(hub.trust.folder.rglob("audit.log")).read_text().splitlines())
+    events = [line["event"] for line in lines if line.get("name") != "spare"]
     assert events == ["token", "enrolled", "refused", "renewed", "revoked", "token", "refused", "token", "enrolled"]
     assert "SU" not in hub.log.read_text()
+
+
+def shows_who_lacks_what(hub: Hub, folder: Path) -> None:
+    """A second device is enrolled and never linked."""
+    Device(folder / "second", "spare").enrolled(hub, hub.token("spare"))
+    command = [EYOT, "fleet", "--all-dirs", str(hub.trust.folder), "sync", "-a", "A", "-s", hub.url]
+    done = subprocess.run([*command, "--json"], env={}, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert done.returncode == 3, done.stderr
+    assert [(each["name"], each["state"]) for each in json.loads(done.stdout)] == [
+        ("pump", "unread"),
+        ("spare", "not linked"),
+    ]
+    shown = subprocess.run([*command, "p*"], env={}, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert "no mirror or source elsewhere replicates from here" in shown.stdout
+    assert "0 of 1 synced, 1 unread" in shown.stdout
+    none = subprocess.run([*command, "--tag", "x"], env={}, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert "no enrolled device has such a name or tag" in none.stderr
 
 
 def renew(device: Device) -> None:

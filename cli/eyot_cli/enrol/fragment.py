@@ -45,6 +45,8 @@ def write_fragment(config: Path, path: Path, name: str, creds: Path, leaf_urls: 
             "or remove it, and run the command again: the credentials are kept",
         )
     lines.append(f"leafnodes {{ remotes: [ {remote} ] }}")
+    if "eyot" not in present:  # else the device is asked from the hub when its own block says so
+        lines.append(f"eyot {{ device {{ name: {json.dumps(name)} }} }}")
     write_private(path, (_HEAD + "\n".join(lines) + "\n").encode(), mode=0o644)
     return lines
 

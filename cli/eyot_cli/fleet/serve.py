@@ -11,17 +11,13 @@ import click
 import msgspec
 
 from eyot_cli.failure import Failure
+from eyot_cli.fleet.login import own_login
 from eyot_cli.fleet.registrar import Registrar
 from eyot_cli.messages import until_done
 from eyot_cli.show import print_line
 from eyot_cli.target import Target, said
-from eyot_cli.trust.claims import new_user
 from eyot_cli.trust.command import TrustCommand, account_option, in_session
-from eyot_cli.trust.keystore import new_pair
-from eyot_cli.trust.session import Report, scoped_keys
-from eyot_cli.trust.store import body
 from eyot_wire.quoting import printable
-from eyot_wire.trust.creds import Credentials
 from eyot_wire.trust.enrolment import ENROL, MAX_REQUEST, RENEW, EnrolmentAnswer
 
 if TYPE_CHECKING:
@@ -29,6 +25,7 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
     from eyot_cli.trust.session import Session
+    from eyot_wire.trust.creds import Credentials
 
 #: Requests that wait; devices repeat those that are dropped beyond.
 _WAITING: Final = 1000
@@ -81,19 +78,13 @@ class _Service:
 
     def login(self) -> Credentials:
         """Return a user of the account that may hear the requests and answer them. Raises Failure."""
-        session = self._session
-        session.key, session.report = "", Report(as_json=True)
-        members = session.store.account(self._account)
-        signer = session.account_signer(members)
-        if signer.public in {scope.get("key") for scope in scoped_keys(members)}:
-            raise Failure(f"account {printable(self._account)} needs a signing key without a scope (`--sk generate`)")
-        pair = new_pair("U")
-        claims = new_user(pair.public, "eyot fleet serve", scoped=False)
-        body(claims)["sub"] = {"allow": [f"{ENROL}.*", f"{RENEW}.*"]}
-        body(claims)["pub"] = {"allow": ["_INBOX.>"]}
-        if signer.public != members["sub"]:
-            body(claims)["issuer_account"] = members["sub"]
-        return Credentials(session.sign(claims, signer), pair.seed)
+        return own_login(
+            self._session,
+            self._account,
+            hears=[f"{ENROL}.*", f"{RENEW}.*"],
+            publishes=["_INBOX.>"],
+            called="eyot fleet serve",
+        )
 
     async def run(self, client: Client) -> None:
         """Answer requests until `count` of them. Raises Failure when the connection ends."""

@@ -387,6 +387,7 @@ def test_what_a_device_keeps(hub: Hub, places: Places) -> None:
     conf = parse_file(places.config).plain()
     assert conf["server_name"] == "pump"
     assert conf["jetstream"] == {"domain": "pump"}
+    assert conf["eyot"] == {"device": {"name": "pump"}}
     assert conf["leafnodes"] == {"remotes": [{"urls": list(URLS), "credentials": str(places.files.creds)}]}
 
 
@@ -436,7 +437,7 @@ def test_a_device_that_is_not_enrolled_cannot_renew(hub: Hub, places: Places) ->
 def test_settings_of_the_device_stay(places: Places) -> None:
     own = places.fragment.with_name("10-device.conf")
     own.write_text('server_name: "mine"\njetstream { domain: "pump", max_file: 1G }\n')
-    assert [line.split()[0] for line in places.write()] == ["leafnodes"]
+    assert [line.split()[0] for line in places.write()] == ["leafnodes", "eyot"]
     places.fragment.unlink()
     own.write_text("jetstream { max_file: 1G }\n")
     with pytest.raises(Failure, match='add `domain: "pump"`'):
@@ -452,7 +453,7 @@ def test_settings_of_the_device_stay(places: Places) -> None:
 def test_names_and_addresses_cannot_leave_their_quotes(places: Places) -> None:
     places.write(urls=('nats-leaf://hub:7422"] } ] }\nsystem_account: X', "tls://b:1"))
     conf = parse_file(places.config).plain()
-    assert set(conf) == {"listen", "server_name", "jetstream", "leafnodes"}
+    assert set(conf) == {"listen", "server_name", "jetstream", "leafnodes", "eyot"}
 
 
 def test_facts_leave_out_what_is_not_there(tmp_path: Path) -> None:
