@@ -27,6 +27,7 @@ from eyot_daemon.monitor.device_answers import DeviceAnswers
 from eyot_daemon.monitor.device_status import StatusService
 from eyot_daemon.monitor.expiry import ExpiryService
 from eyot_daemon.monitor.flash import FlashService
+from eyot_daemon.monitor.page.controls import Controls
 from eyot_daemon.monitor.page.service import PageService
 from eyot_daemon.monitor.service import MonitoringService
 from eyot_daemon.monitor.status_line import status_line
@@ -100,7 +101,8 @@ class Server:
         accounts.keep_claims(self._system.server_info)
         leaf_links = LeafService(broker.links, accounts.authenticators.leaf)
         clients = ClientService(self.clients)
-        page = PageService(self.clients, lambda: self._jetstream.path)
+        controls = Controls(leaf_links.reconnect, self._jetstream.forget_downstreams, self._in_background)
+        page = PageService(self.clients, lambda: self._jetstream.path, controls)
         # These outlive the connections.
         self._frame: list[Service[Any]] = [
             accounts,

@@ -174,6 +174,73 @@ def _light_dark_phone(browser: Chromium) -> None:
     kept(browser, "page-phone")
 
 
+def test_a_user_logs_in_and_acts_by_keyboard(tmp_path: Path, browser: Chromium) -> None:
+    config = LEAF + "eyot { http { page: true, users: [acc] } }\n"
+    with LeafPair("eyotd", "eyotd", tmp_path, leaf_config=config) as pair:
+        pair.play(copied)
+        address = opened(browser, pair, "synced")
+        browser.until("!document.getElementById('login').hidden")
+        assert browser.value("document.getElementById('bundle-link').hidden")
+        browser.value("document.getElementById('login-user').focus()")
+        _log_in(browser, "wrong")
+        browser.until("document.getElementById('outcome').textContent.startsWith('Refused: the name or the password')")
+        browser.value("document.getElementById('login-user').select()")
+        _log_in(browser, "acc")
+        browser.until("!document.getElementById('orders').hidden")
+        browser.until("document.activeElement.textContent === 'Log out'")
+        assert "eyot_session" not in browser.value("document.cookie")
+        browser.until("document.getElementById('reconnect-link').options.length === 2")
+        kept(browser, "page-actions")
+        _tab_to(browser, "Reconnect now")
+        browser.press("Enter")
+        browser.until("document.getElementById('outcome').textContent === 'Connecting.'")
+        assert browser.value("document.activeElement.textContent") == "Reconnect now"
+        browser.value("poll()")
+        options = "document.getElementById('forget-which').options"
+        browser.until(f"{options}.length === 2")
+        assert "READINGS to FLEET at hub-server" in browser.value(
+            f"[...{options}].map(each => each.textContent).join()"
+        )
+        assert not browser.value("document.getElementById('forget').checkValidity()"), "it needs a confirmation"
+        _has_labels(browser)
+        # A new tab has the cookie, and is not logged in; a reload of this one is.
+        browser.open(f"{address}/eyot/page?again")
+        browser.until("!document.getElementById('orders').hidden")
+        browser.value("sessionStorage.clear()")
+        browser.open(f"{address}/eyot/page")
+        browser.until("!document.getElementById('login').hidden")
+        assert [each for each in browser.complaints if " 401 " not in each] == []
+        assert 'Page: "acc" from 127.0.0.1 reconnects link' in pair.leaf.log()
+
+
+def _log_in(browser: Chromium, password: str) -> None:
+    """Type the name and the password into the focused form, and send it with Enter."""
+    browser.type("acc")
+    browser.press("Tab")
+    browser.type(password)
+    browser.press("Enter")
+
+
+def _tab_to(browser: Chromium, words: str) -> None:
+    for _ in range(10):
+        browser.press("Tab")
+        if browser.value("document.activeElement.textContent") == words:
+            return
+    raise AssertionError(f"Tab does not reach {words}")
+
+
+def _has_labels(browser: Chromium) -> None:
+    """Everything that can be operated has a name for a screen reader."""
+    nodes: list[dict[str, Any]] = browser.command("Accessibility.getFullAXTree")["nodes"]
+    operated = [
+        each
+        for each in nodes
+        if not each.get("ignored") and each["role"]["value"] in ("button", "combobox", "checkbox", "textbox")
+    ]
+    assert len(operated) >= 6
+    assert all(each["name"]["value"] for each in operated), operated
+
+
 def test_the_policy_holds_without_the_pages_care(pair: LeafPair, browser: Chromium) -> None:
     """Were markup of a peer's ever to get into the page, the policy still refuses handlers, scripts and other origins."""
     opened(browser, pair, "unread")

@@ -133,6 +133,60 @@ def test_who_may_ask_and_what_the_bundle_holds(tmp_path: Path) -> None:
     assert json.loads(texts["healthz.json"])
 
 
+def posted(server: ServerProcess, path: str, body: object, **headers: str) -> tuple[int, Any, str]:
+    """Status, JSON and cookie of a POST, as the page sends it."""
+    sent = {"Content-Type": "application/json"} | {name.replace("_", "-"): value for name, value in headers.items()}
+    address = f"http://{server.host}:{server.monitor_port}{path}"
+    request = urllib.request.Request(address, json.dumps(body).encode(), sent, method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
+            cookie = answer.headers.get("Set-Cookie", "").partition(";")[0]
+            return answer.status, json.loads(answer.read()), cookie
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read()), ""
+
+
+def test_a_user_reconnects_a_link_and_forgets_a_source(tmp_path: Path) -> None:
+    users = "eyot { http { page: true, users: [acc] } }\n"
+    with LeafPair("eyotd", "eyotd", tmp_path, leaf_config=LEAF + users) as pair:
+        device = pair.leaf
+        assert fetched(device, "/eyot/support-bundle")[0] == 403
+        assert posted(device, "/eyot/login", {"user": "acc", "password": "wrong"})[0] == 401
+        _, told, cookie = posted(device, "/eyot/login", {"user": "acc", "password": "acc"})
+        headers = {"Cookie": cookie, "X_Eyot_Token": told["token"]}
+
+        async def act(hub: Client, leaf: Client) -> None:
+            await copied(hub, leaf)
+            await eventually(says(device, "synced", "Synced: hub-server has everything"), WAIT_S)
+            (link,) = (each for each in page(device)["status"]["links"] if each["account"] == "ACC")
+            order = {"link": link["name"]}
+            assert posted(device, "/eyot/actions/reconnect", order)[0] == 401
+            assert posted(device, "/eyot/actions/reconnect", order, **headers)[0] == 200
+            await eventually(lambda: _connected_again(device, link), WAIT_S)
+            gone = {"account": "ACC", "stream": "R", "server": "hub-server", "kind": "source", "target": "ALL"}
+            pair.hub.kill()
+            await eventually(lambda: _forgets(device, gone, headers), WAIT_S)
+            assert page(device)["sync"]["out"] == []
+            assert posted(device, "/eyot/actions/forget", gone, **headers)[0] == 404
+
+        pair.play(act)
+        log = device.log()
+        assert 'Page: login of "acc" from 127.0.0.1 failed' in log
+        assert 'Page: "acc" from 127.0.0.1 forgets "source" "ALL" of "ACC" "R" at "hub-server"' in log
+
+
+def _connected_again(device: ServerProcess, before: Any) -> bool:
+    (now,) = (each for each in page(device)["status"]["links"] if each["name"] == before["name"])
+    return bool(now["state"] == "up" and now["since"] != before["since"])
+
+
+def _forgets(device: ServerProcess, order: dict[str, str], headers: dict[str, str]) -> bool:
+    """Whether the order is obeyed; while the source still replicates it is refused."""
+    status, told, _ = posted(device, "/eyot/actions/forget", order, **headers)
+    assert status in (200, 409), told
+    return status == 200
+
+
 @pytest.mark.parametrize("kind", [SmallDiskEyotd, FullDiskEyotd], ids=["a full disk", "a full quota"])
 def test_a_full_disk(kind: type[SmallDiskEyotd], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     kind.library = disk_library(tmp_path_factory.mktemp("disk"))

@@ -131,8 +131,16 @@ class Chromium:
 
     def press(self, key: str) -> None:
         codes = {"Tab": 9, "Enter": 13, "ArrowRight": 39}
+        text = {"text": "\r"} if key == "Enter" else {}  # a form or a button obeys the character, not the key
         for kind in ("keyDown", "keyUp"):
-            self.command("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=codes[key])
+            typed = text if kind == "keyDown" else {}
+            self.command(
+                "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=codes[key], **typed
+            )
+
+    def type(self, text: str) -> None:
+        """Type a text into the element that has the focus."""
+        self.command("Input.insertText", text=text)
 
     def size(self, width: int, height: int) -> None:
         self.command(

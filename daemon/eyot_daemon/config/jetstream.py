@@ -86,10 +86,12 @@ class EyotHttpOptions(Struct, frozen=True, kw_only=True):
     """`eyot { http { } }`: the local page beside the monitoring pages.
 
     `page`: whether it is served. `hosts`: names under which browsers may ask for it, beside addresses and the machine's own name.
+    `users`: users of the configuration, with passwords, who may log in there and act; none: the page shows and never acts.
     """
 
     page: bool = False
     hosts: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
 
 
 class EyotDeviceOptions(Struct, frozen=True, kw_only=True):

@@ -173,8 +173,9 @@ def _read_http(block: Block | None) -> EyotHttpOptions:
     page, hosts = block.boolean("page"), block.strings("hosts")
     if any(not host or "/" in host or ":" in host for host in hosts):
         raise block.error("expected names of hosts, without scheme and port", "hosts")
+    users = block.strings("users")
     block.finish()
-    return EyotHttpOptions(page=page, hosts=tuple(host.lower() for host in hosts))
+    return EyotHttpOptions(page=page, hosts=tuple(host.lower() for host in hosts), users=tuple(users))
 
 
 def _read_flash(block: Block | None) -> EyotFlashOptions:

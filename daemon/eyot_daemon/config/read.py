@@ -82,9 +82,21 @@ def read_options(conf_map: ConfMap, config_file: str = "") -> Loaded:
         jetstream=_with_top_store_dir(block),
         eyot=eyot,
     )
+    _check_page_users(block, options)
     block.finish()
     _note_plaintext(options, reading)
     return Loaded(options, reading)
+
+
+def _check_page_users(block: Block, options: Options) -> None:
+    """Refuse users of the local page who could never log in: each needs a password in this configuration."""
+    known = {user.user for user in options.users if user.user and user.password} | {options.authorization.user}
+    for name in options.eyot.http.users:
+        if not name or name not in known:
+            eyot = block.block("eyot")
+            http = None if eyot is None else eyot.block("http")
+            assert http is not None, "the names were read from there"
+            raise http.error(f"{name!r} is no user of this configuration with a password", "users")
 
 
 def _refuse_not_offered(block: Block) -> None:

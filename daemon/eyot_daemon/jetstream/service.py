@@ -7,7 +7,7 @@ for them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from eyot_daemon.jetstream.consumer.consumers import Consumers
     from eyot_daemon.jetstream.running import RunningJetStream
     from eyot_store.store import Store
+    from eyot_wire.jetstream.forget_downstream import ForgetRequest
 
 log = logging.getLogger("eyot")
 
@@ -65,6 +66,23 @@ class JetStreamService:
         engine = self.running.engine
         found = engine.accounts.get(name)
         return (found, engine.consumers) if found is not None and found.enabled else None
+
+    def forget_downstreams(
+        self, account: str, stream: str, asked: ForgetRequest, done: Callable[[int, int, str], None]
+    ) -> bool:
+        """Forget downstreams of a stream that will not return, as `eyot sync forget`; False: there is no such stream.
+
+        `done` receives how many were forgotten, how many were kept because they replicate at present, and the error of
+        the store, "" for none, once that is on flash.
+        """
+        found = self.account(account)
+        known = None if found is None else found[0].streams.get(stream)
+        if known is None:
+            return False
+        known.downstream.forget_those(
+            asked, lambda gone, kept, failure: done(gone, kept, "" if failure is None else failure.message)
+        )
+        return True
 
     def answer_also(self, endpoints: tuple[Endpoint, ...]) -> None:
         """Answer more requests of the JetStream API: those of a package above this one."""

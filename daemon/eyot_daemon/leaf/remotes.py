@@ -169,6 +169,24 @@ class LeafRemotes:
         for supervisor in self.supervisors:
             supervisor.network_changed()
 
+    def reconnect(self, name: str) -> str:
+        """Connect the remote of this name now, in place of its present link if it has one; return why not, "" if it does."""
+        supervisor = next((each for each in self.supervisors if each.state.name == name), None)
+        if supervisor is None:
+            return "there is no remote of this name: only the side that connects can reconnect"
+        state = supervisor.state
+        if state.phase is LinkPhase.DISABLED:
+            return "the configuration disables this remote"
+        if state.waiting:
+            return f"a policy keeps the link down: {state.waiting}"
+        if state.phase in (LinkPhase.DIALING, LinkPhase.HANDSHAKE):
+            return ""  # it is connecting
+        for link in tuple(self.links.connections.values()):
+            if link.state is state:
+                link.end_for_now("an operator asked to reconnect")
+        supervisor.wake()
+        return ""
+
 
 class RemoteRunner:
     """Runs the connections of one remote."""

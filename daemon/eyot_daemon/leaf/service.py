@@ -106,6 +106,10 @@ class LeafService:
         if self._remotes is not None:
             self._remotes.network_changed()
 
+    def reconnect(self, name: str) -> str:
+        """Connect the remote of this name now; return why not, "" if it does."""
+        return "no remotes are configured" if self._remotes is None else self._remotes.reconnect(name)
+
     def health(self, query: HealthzQuery) -> Unhealthy | None:
         """Return None: being offline is normal. `/leafz` and `/eyotz` show links that are down."""
         return None

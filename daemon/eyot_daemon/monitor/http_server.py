@@ -1,7 +1,7 @@
 """A small HTTP/1.1 server for the monitoring pages: h11 for the protocol, Trio for the sockets.
 
-One synchronous function answers a request, so a page is a snapshot of the broker between two turns. Connections are
-kept alive. Everything that a peer controls is bounded: the number of connections, the size of a request, the duration
+One synchronous function answers a request, so a page is a snapshot of the broker between two turns; an answer that
+needs longer (a login, an action) is awaited. Connections are kept alive. Everything that a peer controls is bounded: the number of connections, the size of a request, the duration
 of a request and of a response.
 """
 
@@ -11,10 +11,11 @@ import errno
 import logging
 import socket
 import ssl
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from email.utils import formatdate
 from http import HTTPStatus
+from ipaddress import IPv6Address, ip_address
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import h11
@@ -28,7 +29,7 @@ log = logging.getLogger("eyot.monitor")
 CONNECTIONS_MAX = 256
 #: Request line and headers, bytes.
 HEAD_BYTES_MAX = 32 << 10
-#: The body of a request is read and ignored up to this size, then the connection ends.
+#: The body of a request is read up to this size, then the connection ends.
 BODY_BYTES_MAX = 64 << 10
 #: A request must be complete within this time, counted from its first byte or from the end of the response before it.
 REQUEST_S_MAX = 30.0
@@ -46,16 +47,41 @@ ACCEPT_AGAIN_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
+class PeerAddress:
+    """Where a request comes from. `host`: the address, "" for the Unix socket. `tls`: whether the connection is encrypted."""
+
+    host: str = ""
+    tls: bool = False
+    unix: bool = False
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the bytes stay on this machine: the Unix socket, or an address of the loopback."""
+        if self.unix:
+            return True
+        try:
+            address = ip_address(self.host)
+        except ValueError:
+            return False
+        if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+            return address.ipv4_mapped.is_loopback
+        return address.is_loopback
+
+
+@dataclass(frozen=True, slots=True)
 class HttpRequest:
     """A request. `path` is decoded; of a parameter that is given more than once, `query` has the last value.
 
-    `host`: the header of that name, "" without one.
+    `host`: the header of that name, "" without one. `headers`: names in lower case; of a repeated header, the last value.
     """
 
     method: str
     path: str
     query: dict[str, str]
     host: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    peer: PeerAddress = PeerAddress()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +94,7 @@ class HttpResponse:
     headers: Sequence[tuple[str, str]] = ()
 
 
-Handler = Callable[[HttpRequest], HttpResponse]
+Handler = Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]
 
 
 async def serve(
@@ -114,7 +140,7 @@ async def _serve_connection(
                 await handshake(secured)
             secured.transport_stream = SmallReads(secured.transport_stream)
             stream = secured
-        await _Connection(stream, handler).run()
+        await _Connection(stream, handler, _peer_of(sock, has_tls=tls is not None)).run()
     except (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError) as error:
         log.debug("Monitoring connection ended: %r", error)
     except Exception:
@@ -124,12 +150,20 @@ async def _serve_connection(
         limit.release_on_behalf_of(token)
 
 
+def _peer_of(sock: trio.socket.SocketType, *, has_tls: bool) -> PeerAddress:
+    if sock.family == socket.AF_UNIX:
+        return PeerAddress(unix=True)
+    return PeerAddress(str(sock.getpeername()[0]).partition("%")[0], has_tls)
+
+
 class _Connection:
     """One connection, request after request."""
 
-    def __init__(self, stream: trio.abc.Stream, handler: Handler) -> None:
+    def __init__(self, stream: trio.abc.Stream, handler: Handler, peer: PeerAddress) -> None:
         self._stream = stream
         self._handler = handler
+        self._peer = peer
+        self._body = b""
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
 
     async def run(self) -> None:
@@ -144,14 +178,14 @@ class _Connection:
             if request is None:
                 return
             with trio.fail_after(RESPONSE_S_MAX):
-                await self._respond(request.method.decode(), self._answer(request))
+                await self._respond(request.method.decode(), await self._answer(request))
             if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
                 return
             self._http.start_next_cycle()
 
     async def _request(self) -> h11.Request | None:
-        """Read the next request and skip its body; None when the client has closed the connection."""
-        request, size = None, 0
+        """Read the next request and its body; None when the client has closed the connection."""
+        request, body = None, bytearray()
         while True:
             event = self._http.next_event()
             if event is h11.NEED_DATA:
@@ -161,28 +195,36 @@ class _Connection:
             elif isinstance(event, h11.Request):
                 request = event
             elif isinstance(event, h11.Data):
-                size += len(event.data)
-                if size > BODY_BYTES_MAX:
+                body += event.data
+                if len(body) > BODY_BYTES_MAX:
                     raise h11.RemoteProtocolError("the body is too large", error_status_hint=413)
             elif isinstance(event, h11.EndOfMessage):
+                self._body = bytes(body)
                 return request
             else:
                 return None
 
-    def _answer(self, request: h11.Request) -> HttpResponse:
+    async def _answer(self, request: h11.Request) -> HttpResponse:
         try:
             target = request.target.decode("ascii", "replace")
             if not target.startswith("/"):  # the absolute form, which proxies send
                 target = urlsplit(target)._replace(scheme="", netloc="").geturl()
             path, _, query = target.partition("?")
-            host = next((value.decode("latin-1") for name, value in request.headers if name == b"host"), "")
+            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
             asked = HttpRequest(
-                request.method.decode(), unquote(path) or "/", dict(parse_qsl(query, keep_blank_values=True)), host
+                method=request.method.decode(),
+                path=unquote(path) or "/",
+                query=dict(parse_qsl(query, keep_blank_values=True)),
+                host=headers.get("host", ""),
+                headers=headers,
+                body=self._body,
+                peer=self._peer,
             )
         except ValueError:
             return _plain(400)
         try:
-            return self._handler(asked)
+            answer = self._handler(asked)
+            return answer if isinstance(answer, HttpResponse) else await answer
         except Exception:
             log.exception("The page %s failed", asked.path)
             return _plain(500)

@@ -16,7 +16,7 @@ import socket
 import ssl
 import stat
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from posixpath import normpath
 from urllib.parse import quote, urlencode
@@ -113,7 +113,7 @@ class Monitoring:
         """Serve until cancelled. May be called again when it has raised."""
         pages = self._table()
 
-        def answer(request: HttpRequest) -> HttpResponse:
+        def answer(request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
             return self._answer(pages, request)
 
         try:
@@ -178,7 +178,9 @@ class Monitoring:
     def _base(self) -> str:
         return self.broker.options.http_base_path.rstrip("/")
 
-    def _answer(self, pages: dict[str, tuple[str, Page]], request: HttpRequest) -> HttpResponse:
+    def _answer(
+        self, pages: dict[str, tuple[str, Page]], request: HttpRequest
+    ) -> HttpResponse | Awaitable[HttpResponse]:
         """Return the page for any method; redirect a path that is not clean, as nats-server does."""
         path = _cleaned(request.path)
         if path != request.path:

@@ -1,6 +1,6 @@
 """The addresses of the local page: `/eyot/page`, its JSON, the history and the support bundle.
 
-The page has no actions. A browser is answered only under a name of this machine: a foreign web site that lets its own name point
+The addresses of `access.py` log users in and act. A browser is answered only under a name of this machine: a foreign web site that lets its own name point
 here (DNS rebinding) gets nothing.
 """
 
@@ -10,7 +10,7 @@ import base64
 import ipaddress
 import re
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from hashlib import sha256
 from importlib import resources
@@ -22,6 +22,8 @@ from eyot_daemon.client.clients import Clients
 from eyot_daemon.monitor import accounts as monitor_accounts
 from eyot_daemon.monitor import server as monitor_server
 from eyot_daemon.monitor.http_server import HttpRequest, HttpResponse, plain_text
+from eyot_daemon.monitor.page.access import PATHS as ACTION_PATHS
+from eyot_daemon.monitor.page.access import Access
 from eyot_daemon.monitor.page.bundle import archive, bundle_name
 from eyot_daemon.monitor.page.history import History, HistoryReport
 from eyot_daemon.monitor.page.recent_log import RecentLog
@@ -30,7 +32,8 @@ from eyot_daemon.monitor.page.report import PageReporter
 from eyot_daemon.router.providers import HealthzQuery, JszQuery, LeafzQuery
 from eyot_wire.go.time import ns_to_rfc3339
 
-PATHS = ("/eyot/page", "/eyot/page.json", "/eyot/history.json", "/eyot/support-bundle")
+BUNDLE = "/eyot/support-bundle"
+PATHS = ("/eyot/page", "/eyot/page.json", "/eyot/history.json", BUNDLE, *ACTION_PATHS)
 _INLINE = re.compile(rb"<(style|script)>(.*?)</\1>", re.DOTALL)
 _MINUTE_NS = 60 * 10**9
 _HEADERS = (
@@ -44,19 +47,24 @@ _HEADERS = (
 class PageAnswers:
     """What the page's addresses answer. The service owns `history` and `recent`; `sample` adds the present to the history."""
 
-    def __init__(self, clients: Clients, history: History, recent: RecentLog, sample: Callable[[], None]) -> None:
+    def __init__(
+        self, clients: Clients, history: History, recent: RecentLog, sample: Callable[[], None], access: Access
+    ) -> None:
         self._clients = clients
         self._history = history
         self._recent = recent
         self._reporter = PageReporter(clients, recent)
         self._sample = sample
+        self._access = access
 
-    def answer(self, path: str, request: HttpRequest) -> HttpResponse:
+    def answer(self, path: str, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
         """Answer one of `PATHS`."""
-        if request.method not in ("GET", "HEAD"):
-            return plain_text("Method Not Allowed", 405, [("Allow", "GET, HEAD")])
         if not is_own_name(request.host, self._clients.broker.options.eyot.http.hosts):
             return plain_text("the page is not served under this name: see eyot { http { hosts } }", 421)
+        if path in ACTION_PATHS:
+            return self._access.answer(path, request)
+        if request.method not in ("GET", "HEAD") and (path, request.method) != (BUNDLE, "POST"):
+            return plain_text("Method Not Allowed", 405, [("Allow", "GET, HEAD")])
         if path == "/eyot/page":
             html, policy = document()
             headers = (*_HEADERS, ("Content-Security-Policy", policy), ("X-Frame-Options", "DENY"))
@@ -65,7 +73,7 @@ class PageAnswers:
             return _json(self._reporter.report())
         if path == "/eyot/history.json":
             return _json(self._day())
-        return self._bundle()
+        return self._access.may_have_bundle(request) or self._bundle()
 
     def _day(self) -> HistoryReport:
         """Return the history up to now."""

@@ -11,6 +11,7 @@ import trio
 
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.config.options import Options
+from eyot_daemon.monitor.page.controls import Controls
 from eyot_daemon.process.service import ReloadSteps, Runtime
 from eyot_daemon.router.providers import HealthzQuery, Unhealthy
 
@@ -21,13 +22,17 @@ log = logging.getLogger("eyot")
 
 
 class PageService:
-    """Runs while the page is configured. `store_path`: the directory of JetStream's store, None while there is none."""
+    """Runs while the page is configured.
+
+    `store_path`: the directory of JetStream's store, None while there is none. `controls`: what its actions steer.
+    """
 
     name = "page"
 
-    def __init__(self, clients: Clients, store_path: Callable[[], Path | None]) -> None:
+    def __init__(self, clients: Clients, store_path: Callable[[], Path | None], controls: Controls) -> None:
         self._clients = clients
         self._store_path = store_path
+        self._controls = controls
         self._nursery: trio.Nursery | None = None
         self._scope: trio.CancelScope | None = None
         self._log: logging.Handler | None = None
@@ -59,6 +64,7 @@ class PageService:
             self._end()
 
     def _begin(self) -> None:
+        from eyot_daemon.monitor.page.access import Access
         from eyot_daemon.monitor.page.answers import PageAnswers
         from eyot_daemon.monitor.page.history import History
         from eyot_daemon.monitor.page.recent_log import RecentLog
@@ -69,7 +75,9 @@ class PageService:
         self._log, self._scope = recent, trio.CancelScope()
         log.addHandler(recent)
         sampler = Sampler(self._clients.broker, history, self._store_path)
-        self.answers = PageAnswers(self._clients, history, recent, sampler.sample)
+        self.answers = PageAnswers(
+            self._clients, history, recent, sampler.sample, Access(self._clients, self._controls)
+        )
         self._nursery.start_soon(_run, self._scope, sampler.run)
 
     def _end(self) -> None:

@@ -1,0 +1,324 @@
+"""Login and actions of the local page: who may do what, and each done thing as a line of the log.
+
+Every address here takes a POST of JSON from the page's own origin. Passwords are accepted over the Unix socket, from this
+machine, and over TLS alone. Without `eyot { http { users } }` nobody logs in, and nothing acts.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from http.cookies import CookieError, SimpleCookie
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+import trio
+from msgspec import Struct
+
+from eyot_daemon.auth.configured import ConfigAuthenticator
+from eyot_daemon.auth.login import Deferred, Login, Peer
+from eyot_daemon.client.clients import Clients
+from eyot_daemon.config.options import Options
+from eyot_daemon.monitor.http_server import HttpRequest, HttpResponse, PeerAddress
+from eyot_daemon.monitor.page.controls import Controls
+from eyot_daemon.monitor.page.sessions import SESSION_S, WINDOW_S, Attempts, Session, Sessions
+from eyot_wire.info import ClientConnect
+from eyot_wire.jetstream.forget_downstream import ForgetRequest
+
+log = logging.getLogger("eyot.monitor")
+
+SESSION, LOGIN, LOGOUT = "/eyot/session", "/eyot/login", "/eyot/logout"
+RECONNECT, FORGET = "/eyot/actions/reconnect", "/eyot/actions/forget"
+PATHS = (SESSION, LOGIN, LOGOUT, RECONNECT, FORGET)
+COOKIE = "eyot_session"
+#: The header with the session's token: a form of another site cannot send it.
+PROOF_HEADER = "x-eyot-token"
+_NAME_CHARS_MAX = 64
+_HEADERS = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
+
+
+class LoginOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a login."""
+
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"LoginOrder({self.user!r})"
+
+
+class LinkOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """Connect this remote now."""
+
+    link: str
+
+
+class ForgetOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """Forget one downstream, as `eyot sync forget STREAM SERVER --copy TARGET` does."""
+
+    account: str
+    stream: str
+    server: str
+    kind: str
+    target: str
+
+
+class SessionReport(Struct, frozen=True, kw_only=True):
+    """What the page offers to this browser.
+
+    `user`: who is logged in, null: nobody. `offered`: whether anybody may log in. `secure`: whether passwords are accepted
+    over this connection. `bundle`: how the support bundle is given here: `open`, `login` (logged-in users), or `never`.
+    `token`: by a login alone.
+    """
+
+    user: str | None
+    offered: bool
+    secure: bool
+    bundle: str
+    token: str | None = None
+
+
+class _Known(NamedTuple):
+    options: Options
+    authenticator: ConfigAuthenticator
+    passwords: dict[str, str]
+
+
+class Access:
+    """Logs users in, and acts for them."""
+
+    def __init__(self, clients: Clients, controls: Controls) -> None:
+        self._broker = clients.broker
+        self._controls = controls
+        now = self._broker.clock.monotonic
+        self._sessions = Sessions(now)
+        self._attempts = Attempts(now)
+        self._known_users: _Known | None = None
+
+    async def answer(self, path: str, request: HttpRequest) -> HttpResponse:
+        """Answer one of `PATHS`."""
+        if request.method != "POST":
+            return refusal(405, "this address takes POST", ("Allow", "POST"))
+        if problem := _foreign(request):
+            return refusal(403, problem)
+        if path == SESSION:
+            session = self.session(request)
+            return _json(self._report(request, "" if session is None else session.user))
+        if not self._users():
+            return refusal(403, "the page has no users: see eyot { http { users } }")
+        if not _is_secure(request.peer):
+            return refusal(403, "log in over https, or from the device itself")
+        try:
+            if path == LOGIN:
+                return await self._login(request, msgspec.json.decode(request.body, type=LoginOrder))
+            session = self.session(request)
+            if session is None:
+                return refusal(401, "log in first")
+            self._sessions.used(session)
+            if path == LOGOUT:
+                return self._logout(request, session)
+            if path == RECONNECT:
+                return self._reconnect(request, session, msgspec.json.decode(request.body, type=LinkOrder))
+            return await self._forget(request, session, msgspec.json.decode(request.body, type=ForgetOrder))
+        except (msgspec.DecodeError, UnicodeError):
+            return refusal(400, "the body is not the JSON that this address takes")
+
+    # -- sessions ----------------------------------------------------------------------------------------------------
+
+    def session(self, request: HttpRequest) -> Session | None:
+        """Return the session of a request, if its user may still log in with the same password."""
+        session = self._sessions.find(_cookie(request), request.headers.get(PROOF_HEADER, ""))
+        if session is None:
+            return None
+        if session.user not in self._users() or self._known().passwords.get(session.user) != session.password:
+            self._sessions.end(session)
+            return None
+        return session
+
+    def bundle_rule(self, peer: PeerAddress) -> str:
+        """Return how the support bundle is given over this connection: `open`, `login` or `never`."""
+        if peer.unix or (peer.is_local and not self._users()):
+            return "open"
+        return "login" if self._users() and _is_secure(peer) else "never"
+
+    def may_have_bundle(self, request: HttpRequest) -> HttpResponse | None:
+        """Return None when the support bundle may be given, else the refusal. A user's download is logged."""
+        rule = self.bundle_rule(request.peer)
+        if rule == "open":
+            return None
+        if rule == "never":
+            return refusal(403, "the bundle is given on the device, or over https to users of eyot { http { users } }")
+        if request.method != "POST":
+            return refusal(403, "log in on the page first")
+        session = None if (problem := _foreign(request)) else self.session(request)
+        if session is None:
+            return refusal(401, problem or "log in first")
+        self._sessions.used(session)
+        self._audit(request, session, "downloads the support bundle")
+        return None
+
+    def _users(self) -> tuple[str, ...]:
+        return self._broker.options.eyot.http.users
+
+    def _known(self) -> _Known:
+        """Return the users of the present configuration, and what checks their passwords."""
+        options = self._broker.options
+        if self._known_users is None or self._known_users.options is not options:
+            passwords = {user.user: user.password for user in options.users if user.user and user.password}
+            if options.authorization.user and not passwords:
+                passwords[options.authorization.user] = options.authorization.password
+            old = None if self._known_users is None else self._known_users.authenticator.passwords
+            checker = ConfigAuthenticator(options, background=self._controls.in_background, passwords=old)
+            self._known_users = _Known(options, checker, passwords)
+        return self._known_users
+
+    def _report(self, request: HttpRequest, user: str, token: str | None = None) -> SessionReport:
+        return SessionReport(
+            user=user or None,
+            offered=bool(self._users()),
+            secure=_is_secure(request.peer),
+            bundle=self.bundle_rule(request.peer),
+            token=token,
+        )
+
+    async def _login(self, request: HttpRequest, order: LoginOrder) -> HttpResponse:
+        attempt = self._attempts.begin(request.peer.host)
+        if attempt is None:
+            text = f"too many failed logins: try again in {WINDOW_S:.0f} seconds"
+            return refusal(429, text, ("Retry-After", f"{WINDOW_S:.0f}"))
+        password = self._known().passwords.get(order.user, "")  # of now: a reload may change it meanwhile
+        if not await self._is_user(order):
+            log.warning("Page: login of %s from %s failed", _quoted(order.user), _address(request.peer))
+            return refusal(401, "the name or the password is wrong")
+        self._attempts.succeeded(attempt)
+        cookie, token = self._sessions.begin(order.user, password)
+        log.info("Page: %s logged in from %s", _quoted(order.user), _address(request.peer))
+        return _json(self._report(request, order.user, token), _set_cookie(request, cookie, f"Max-Age={SESSION_S:.0f}"))
+
+    async def _is_user(self, order: LoginOrder) -> bool:
+        """Return whether a user of the page has this password.
+
+        For a name that may not log in, the password of one that may is compared, so that both answers take as long.
+        """
+        users = self._users()
+        may = order.user in users
+        connect = ClientConnect(user=order.user if may else users[0], password=order.password)
+        found: Login | Deferred | None = None
+        if order.password:  # without one the configuration's no_auth_user would be taken
+            found = self._known().authenticator.client(connect, "", Peer())
+        if isinstance(found, Deferred):
+            found = await _settled(found)
+        return may and found is not None and found.user == order.user
+
+    def _logout(self, request: HttpRequest, session: Session) -> HttpResponse:
+        self._sessions.end(session)
+        self._audit(request, session, "logged out")
+        return _json(self._report(request, ""), _set_cookie(request, "", "Max-Age=0"))
+
+    # -- actions -----------------------------------------------------------------------------------------------------
+
+    def _audit(self, request: HttpRequest, session: Session, words: str) -> None:
+        log.info("Page: %s from %s %s", _quoted(session.user), _address(request.peer), words)
+
+    def _reconnect(self, request: HttpRequest, session: Session, order: LinkOrder) -> HttpResponse:
+        problem = self._controls.reconnect(order.link)
+        self._broker.flush()
+        words = f"reconnects link {_quoted(order.link)}"
+        self._audit(request, session, f"{words}: refused: {problem}" if problem else words)
+        return refusal(409, problem) if problem else _done("Connecting.")
+
+    async def _forget(self, request: HttpRequest, session: Session, order: ForgetOrder) -> HttpResponse:
+        ended = trio.Event()
+        outcome: list[tuple[str, int]] = []
+
+        def done(forgotten: int, kept: int, error: str) -> None:
+            problem, status = _forgotten(forgotten, kept, error)
+            # Logged also when the browser has left meanwhile.
+            self._audit(request, session, f"{words}: refused: {problem}" if problem else words)
+            outcome.append((problem, status))
+            ended.set()
+
+        asked = ForgetRequest(server=order.server, kind=order.kind, target=order.target)
+        words = f"forgets {_quoted(order.kind)} {_quoted(order.target)} of {_quoted(order.account)} {_quoted(order.stream)} at {_quoted(order.server)}"
+        if not order.server or not self._controls.forget(order.account, order.stream, asked, done):
+            self._audit(request, session, f"{words}: refused: not known")
+            return refusal(404, "there is no such stream or downstream")
+        self._broker.flush()
+        await ended.wait()
+        problem, status = outcome[0]
+        return refusal(status, problem) if problem else _done("Forgotten.")
+
+
+def _forgotten(forgotten: int, kept: int, error: str) -> tuple[str, int]:
+    """Return why nothing was forgotten, "" if something was, and the status of the answer."""
+    if error:
+        return f"the store refuses: {error}", 503
+    if kept:
+        return "it replicates the stream at present: remove the mirror or source there first", 409
+    return ("", 200) if forgotten else ("there is no such stream or downstream", 404)
+
+
+async def _settled(deferred: Deferred) -> Login | None:
+    """Wait for a decision; abandon it when the connection ends."""
+    event = trio.Event()
+    deferred.when_done(lambda login: event.set())
+    try:
+        await event.wait()
+    finally:
+        deferred.abandoned = True
+    return deferred.outcome
+
+
+def _is_secure(peer: PeerAddress) -> bool:
+    return peer.tls or peer.is_local
+
+
+def _foreign(request: HttpRequest) -> str:
+    """Return why a request does not come from the page itself, "" if it does or is no browser's."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        return "expected Content-Type: application/json"
+    if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
+        return "the request comes from another site"
+    origin = request.headers.get("origin")
+    try:
+        if origin is not None and (not request.host or urlsplit(origin).netloc.lower() != request.host.lower()):
+            return "the request comes from another site"
+    except ValueError:
+        return "the request comes from another site"
+    return ""
+
+
+def _cookie(request: HttpRequest) -> str:
+    try:
+        found = SimpleCookie(request.headers.get("cookie", "")).get(COOKIE)
+    except CookieError:
+        return ""
+    return "" if found is None else found.value
+
+
+def _set_cookie(request: HttpRequest, value: str, age: str) -> tuple[str, str]:
+    secure = "; Secure" if request.peer.tls else ""
+    return "Set-Cookie", f"{COOKIE}={value}; Path=/; HttpOnly; SameSite=Strict; {age}{secure}"
+
+
+def _quoted(name: str) -> str:
+    """Return a name that somebody sent, fit for a line of the log: quoted, ASCII, bounded."""
+    return json.dumps(name if len(name) <= _NAME_CHARS_MAX else name[:_NAME_CHARS_MAX] + "...")
+
+
+def _address(peer: PeerAddress) -> str:
+    return "the control socket" if peer.unix else peer.host
+
+
+def _json(report: object, *headers: tuple[str, str]) -> HttpResponse:
+    return HttpResponse(msgspec.json.encode(report), headers=(*_HEADERS, *headers))
+
+
+def _done(text: str) -> HttpResponse:
+    return _json({"done": text})
+
+
+def refusal(status: int, text: str, *headers: tuple[str, str]) -> HttpResponse:
+    """Return an error with its reason, for the page to show."""
+    return HttpResponse(msgspec.json.encode({"error": text}), status=status, headers=(*_HEADERS, *headers))

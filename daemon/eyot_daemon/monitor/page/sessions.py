@@ -1,0 +1,110 @@
+"""Sessions of the local page, and the limit on attempts to log in. Both are bounded, and in memory alone.
+
+A session needs two secrets. The cookie is HttpOnly: no script reads it. The token is returned once, by the login, and
+lives in the page's own origin, which unlike a cookie's includes the port. A site that makes the browser send the cookie
+has no token, and another server on this machine that receives the cookie has none either.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from hashlib import sha256
+
+from msgspec import Struct
+
+#: Sessions at a time. A further login ends the oldest.
+SESSIONS_MAX = 16
+#: A session ends after this time, and earlier when nothing was done with it for the shorter one.
+SESSION_S = 8 * 3600.0
+IDLE_S = 30 * 60.0
+#: Failed attempts within `WINDOW_S`: from one address, and from all together.
+ADDRESS_FAILURES_MAX = 5
+FAILURES_MAX = 20
+WINDOW_S = 60.0
+_SECRET_BYTES = 32
+
+
+class Session(Struct):
+    """`password`: the configured one at the login; the session ends when it changes. `used_at`: monotonic, seconds."""
+
+    user: str
+    password: str
+    token: str
+    begun_at: float
+    used_at: float
+
+    def __repr__(self) -> str:
+        return f"Session({self.user!r})"
+
+
+class Sessions:
+    """The sessions there are. `now`: monotonic time, seconds."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._sessions: OrderedDict[bytes, Session] = OrderedDict()
+
+    def begin(self, user: str, password: str) -> tuple[str, str]:
+        """Begin a session; return its cookie and its token."""
+        cookie, token = secrets.token_urlsafe(_SECRET_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
+        now = self._now()
+        self._sessions[_digest(cookie)] = Session(user, password, token, now, now)
+        while len(self._sessions) > SESSIONS_MAX:
+            self._sessions.popitem(last=False)
+        return cookie, token
+
+    def find(self, cookie: str, token: str) -> Session | None:
+        """Return the session of these two secrets, without counting as its use."""
+        key = _digest(cookie)
+        session = self._sessions.get(key)
+        if session is None:
+            return None
+        now = self._now()
+        if now - session.begun_at >= SESSION_S or now - session.used_at >= IDLE_S:
+            del self._sessions[key]
+            return None
+        return session if hmac.compare_digest(session.token.encode(), token.encode("utf-8", "replace")) else None
+
+    def used(self, session: Session) -> None:
+        """Count an action: the session is not idle."""
+        session.used_at = self._now()
+
+    def end(self, session: Session) -> None:
+        """End a session."""
+        self._sessions = OrderedDict((key, each) for key, each in self._sessions.items() if each is not session)
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+
+class Attempts:
+    """Limits attempts to log in. An attempt counts as failed from its begin until it succeeds."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._failures: deque[tuple[float, str]] = deque()
+
+    def begin(self, address: str) -> tuple[float, str] | None:
+        """Count an attempt; None: too many failed, try again after `WINDOW_S`."""
+        now = self._now()
+        while self._failures and now - self._failures[0][0] >= WINDOW_S:
+            self._failures.popleft()
+        of_address = sum(1 for _, other in self._failures if other == address)
+        if of_address >= ADDRESS_FAILURES_MAX or len(self._failures) >= FAILURES_MAX:
+            return None
+        attempt = (now, address)
+        self._failures.append(attempt)
+        return attempt
+
+    def succeeded(self, attempt: tuple[float, str]) -> None:
+        """Take an attempt back that did not fail."""
+        if attempt in self._failures:
+            self._failures.remove(attempt)
+
+
+def _digest(cookie: str) -> bytes:
+    """Sessions are looked up by a digest: the time of a look-up says nothing about the cookie."""
+    return sha256(cookie.encode("utf-8", "replace")).digest()
