@@ -69,6 +69,8 @@ class Model:
         self.known_then: dict[str, set[Flow]] = {}
         #: Mirrors whose origin's sequences have come to mean something else, as (node, target): nobody can say what they miss.
         self.diverged: set[tuple[str, str]] = set()
+        #: Per flow: what limits had taken and a restored backup brought back. The copy was told that it is gone (known limits).
+        self.regained: dict[Flow, set[int]] = {}
         #: Flows that were there from the beginning: of these all is counted that never arrived.
         self.first: set[Flow] = set()
         #: When each flow became known, seconds: what went before that was lost to nobody.
@@ -93,6 +95,7 @@ class Model:
     def rolled_back(self, node: Node) -> None:
         """A node is what it was when its backup was made: what came later is gone, and it has heard of nothing since."""
         looked_at = {place: holding.checked for place, holding in self.holdings.items()}
+        self._note_regained(node)
         self.restarts_sourcing(node.name)
         then = self.known_then.get(node.name, set())
         self.known = {flow for flow in self.known if flow.origin_node != node.name or flow in then}
@@ -113,6 +116,14 @@ class Model:
                 self.diverged |= {
                     flow.place for flow in self.known if flow.mirror and flow.source == epoch_place(epoch)
                 }
+
+    def _note_regained(self, node: Node) -> None:
+        """What limits had taken before its copies had it, and is there again: a copy asks for what follows, and nobody knows better."""
+        for flow in self.known:
+            epoch, stream = self.epochs.get(flow.source), node.stream(flow.origin)
+            if flow.origin_node == node.name and epoch is not None and stream is not None:
+                there = {identify(payload)[1] for _, payload in all_messages(stream)}
+                self.regained.setdefault(flow, set()).update(there & self.journals[epoch].gone)
 
     def backed_up(self, node: str) -> None:
         """What a node is backed up with says nothing of readers that it had not heard of yet."""
@@ -163,7 +174,7 @@ class Model:
             ):
                 continue
             journal = self.journals[epoch]
-            held = {identify(payload)[1] for _, payload in _all(stream)}
+            held = {identify(payload)[1] for _, payload in all_messages(stream)}
             upto = stream.log.committed_seq
             # Acknowledged or not: a crash may have taken the answer.
             seqs = self.holdings.get((node.name, stream.name), Holding()).numbers.get(epoch, {}) | journal.acked
@@ -212,13 +223,14 @@ class Model:
                 continue  # one that was lost while the link is down nobody can know of
             self._check_new(reader, copy)
             absent = self.absent(flow, epoch, status.last_seq)
-            stored = {identify(payload)[1] for _, payload in _all(stream)}
-            if absent & stored:
-                raise Violation(f"{node.name} calls {flow} synced, but it has not {_few(absent & stored)}")
+            stored = {identify(payload)[1] for _, payload in all_messages(stream)}
+            lacking = absent & stored - self.regained.get(flow, set())
+            if lacking:
+                raise Violation(f"{node.name} calls {flow} synced, but it has not {few(lacking)}")
             counted = self._counted(absent, flow, epoch)
             if self._all_is_counted(node, reader, flow) and len(counted) > status.never_arrived:
                 raise Violation(
-                    f"{node.name} calls {flow} synced, {status.never_arrived} never arrived: {len(counted)} did not, {_few(counted)}"
+                    f"{node.name} calls {flow} synced, {status.never_arrived} never arrived: {len(counted)} did not, {few(counted)}"
                 )
 
     def _counted(self, absent: set[int], flow: Flow, epoch: StreamEpoch) -> set[int]:
@@ -282,7 +294,7 @@ class Model:
         suspects = {n for n, seq in journal.acked.items() if seq <= upto and n not in there}
         false = suspects & self._wanted(flow, epoch) if suspects else suspects
         if false:
-            raise Violation(f"{node.name} says {flow} is done up to {upto}, but it has not {_few(false)}")
+            raise Violation(f"{node.name} says {flow} is done up to {upto}, but it has not {few(false)}")
 
     def check_forgotten(self, node: Node, nodes: dict[str, Node]) -> None:
         """A server shows nobody as behind who copies no more, unless that was lost with a disk, or cannot be told any
@@ -390,7 +402,7 @@ class Model:
         """After a restart and at the end: all that was acknowledged is there, and all that was seen committed."""
         self._note_gone(node)
         for stream in node.js.streams():
-            held = {identify(payload): seq for seq, payload in _all(stream)}
+            held = {identify(payload): seq for seq, payload in all_messages(stream)}
             epoch = self.epochs.get((node.name, stream.name))
             journal = self.journals[epoch] if epoch is not None else Journal()
             for n in journal.expected if epoch is not None and not journal.workqueue else ():
@@ -413,13 +425,13 @@ class Model:
             epoch = self.epochs.get((node.name, stream.name))
             if epoch is None or not self.journals[epoch].workqueue:
                 continue
-            left = {identify(payload)[1] for _, payload in _all(stream)}
+            left = {identify(payload)[1] for _, payload in all_messages(stream)}
             handed = [
                 each.numbers.get(epoch, {}) for place, each in self.holdings.items() if place != epoch_place(epoch)
             ]
             lost = self.journals[epoch].expected - left - {n for numbers in handed for n in numbers}
             if lost:
-                raise Violation(f"{epoch}: {_few(lost)} left the work queue and are nowhere")
+                raise Violation(f"{epoch}: {few(lost)} left the work queue and are nowhere")
 
     # -- when the faults have stopped --------------------------------------------------------------------------------
 
@@ -463,14 +475,16 @@ def _configs(node: Node, flow: Flow) -> Iterator[object]:
             yield config
 
 
-def _few(numbers: Iterable[int]) -> str:
+def few(numbers: Iterable[int]) -> str:
+    """Some of these numbers, for people."""
     some = sorted(numbers)
     return f"{some[:8]}" + (f" and {len(some) - 8} more" if len(some) > 8 else "")
 
 
-def _all(stream: Stream) -> Iterable[tuple[int, bytes]]:
+def all_messages(stream: Stream, begin: int = 0) -> Iterable[tuple[int, bytes]]:
+    """Sequences and payloads of what is committed, from `begin` on."""
     log = stream.log
-    seq = log.state.first_seq
+    seq = max(begin, log.state.first_seq)
     while 0 < seq <= log.committed_seq:
         try:
             read = log.read(seq, max_messages=10_000, max_bytes=_READ_BYTES)

@@ -34,6 +34,7 @@ from eyot_daemon.turn.clock import Clock
 from eyot_store import Store, StoreOptions
 from eyot_store.errors import StoreError
 from eyot_store.txn import Txn
+from eyot_sync.leaf.registry import LeafRegistry, LinkIdentity
 from offline_sync.network import Network
 
 EPOCH_NS = 1_800_000_000_000_000_000
@@ -89,6 +90,15 @@ class SimulatedBroker(Broker):
             self.store.commit_now()
 
 
+class _RefusesNobody(LeafRegistry[Any]):
+    """The links of a hub that lets several leaf nodes have one JetStream domain."""
+
+    __slots__ = ()
+
+    def same_domain_as(self, newcomer: LinkIdentity) -> None:
+        """Return None: no leaf node is refused for its domain."""
+
+
 class LocalClient:
     """A client of a node: publishes and asks, and hears answers on its inbox."""
 
@@ -139,6 +149,7 @@ class Node:
         self.in_order = False  # of several addresses the first is tried first
         self.addresses = addresses
         self.domain = name
+        self.refuses_twins = True  # as a hub; else as nats-server, which links leaf nodes of one domain
         self.boots = 0
         self.clock = NodeClock()
         self.disk_full = False
@@ -257,6 +268,8 @@ class Node:
                 return  # dialled in the moment the power went
             nursery.start_soon(listener.serve_stream, stream, Peer(host=dialler, port=1), self.name)
 
+        if not self.refuses_twins:
+            broker.links.of(self.account).registry.__class__ = _RefusesNobody
         self.network.listen(self.name, serve)
         self.network.place(self.name, self.addresses)
         self._nursery = nursery

@@ -24,6 +24,7 @@ from eyot_daemon.jetstream.stream.stream import SourcedResult, Stream
 from eyot_daemon.jetstream.stream_core import Batch, StreamCore
 from eyot_daemon.jetstream.wall_clock import ClockTrust
 from eyot_daemon.leaf import remotes
+from eyot_sync.leaf.registry import LeafRegistry
 from eyot_sync.link.supervisor import LinkSupervisor
 from eyot_sync.sourcing import source_consumer
 from eyot_sync.sourcing.actions import Action, Skip
@@ -166,6 +167,26 @@ def _asked_who_it_was() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _unnamed_confirmation() -> Iterator[None]:
+    """A confirmation does not name what it confirms: a mirror or source answers whoever asks on its deliver subject, and is believed."""
+
+    def control(self: SourceConsumer, reply: bytes, header: bytes, now: float) -> list[Action]:
+        return self._answer(reply) if reply else whole(self, reply, header, now)
+
+    whole = SourceConsumer._control
+    with (
+        mock.patch.object(SourceConsumer, "_control", control),
+        mock.patch.object(PushDelivery, "_is_believed", lambda self, header: bool(self.bound)),
+    ):
+        yield
+
+
+def _twins_linked() -> Any:
+    """A hub links two leaf nodes with one domain."""
+    return mock.patch.object(LeafRegistry, "same_domain_as", return_value=None)
+
+
 PLANTS: dict[str, Callable[[], Any]] = {
     "position-apart": _position_apart,
     "ack-before-commit": _ack_before_commit,
@@ -177,7 +198,11 @@ PLANTS: dict[str, Callable[[], Any]] = {
     "old-claims": _old_claims,
     "told-as-advanced": _told_as_advanced,
     "asked-who-it-was": _asked_who_it_was,
+    "unnamed-confirmation": _unnamed_confirmation,
+    "twins-linked": _twins_linked,
 }
+#: Those that a fleet with two leaf nodes of one domain finds.
+TWIN_PLANTS = frozenset({"unnamed-confirmation", "twins-linked"})
 
 
 @contextmanager

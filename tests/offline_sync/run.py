@@ -19,6 +19,7 @@ from eyot_wire import nuid
 from offline_sync.fleet import Fleet
 from offline_sync.model import Violation
 from offline_sync.schedule import plan, play
+from offline_sync.twins import TwinFleet
 
 STEPS = 60
 #: Longer than any run is in simulated time: one that hangs is a violation too.
@@ -38,8 +39,8 @@ class Outcome:
     trace: tuple[str, ...]
 
 
-def run_seed(seed: int, steps: int = STEPS, only: Collection[int] | None = None) -> Outcome:
-    """One seed. `only`: the numbers of the steps that are played, None for all."""
+def run_seed(seed: int, steps: int = STEPS, only: Collection[int] | None = None, *, twins: bool = False) -> Outcome:
+    """One seed. `only`: the numbers of the steps that are played, None for all. `twins`: with two leaf nodes of one domain."""
     fleets: list[Fleet] = []
     violation = ""
     begun = time.process_time()
@@ -47,10 +48,10 @@ def run_seed(seed: int, steps: int = STEPS, only: Collection[int] | None = None)
     async def main(path: Path) -> None:
         with trio.fail_after(RUN_S_MAX):
             async with trio.open_nursery() as nursery:
-                fleet = Fleet(seed, path, nursery)
+                fleet = (TwinFleet if twins else Fleet)(seed, path, nursery)
                 fleets.append(fleet)
                 await fleet.build()
-                await play(fleet, plan(seed, steps), only)
+                await play(fleet, plan(seed, steps, twins=twins), only)
                 await fleet.finish()
                 nursery.cancel_scope.cancel()
 

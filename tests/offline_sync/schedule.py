@@ -42,6 +42,20 @@ STEPS: dict[Step, float] = {
     changes.promote: 0.4,
     faults.leap: 0.7,
 }
+#: What happens to a fleet with two leaf nodes of one domain (`twins.py`): most of all, messages and links.
+TWIN_STEPS: dict[Step, float] = {
+    changes.work: 10,
+    changes.burst: 2,
+    faults.cut: 3,
+    faults.restore: 4,
+    faults.flap: 1,
+    faults.half_open: 1,
+    faults.one_way: 0.7,
+    faults.linger: 1,
+    faults.slow: 1,
+    faults.crash: 2,
+    faults.disk: 0.5,
+}
 _PAUSES_S = (0.0, 0.01, 0.1, 0.5, 2.0, 8.0)
 
 
@@ -57,10 +71,10 @@ class Planned:
         return f"{self.number:3} {self.step.__name__}, then {self.pause_s} s"
 
 
-def plan(seed: int, steps: int) -> list[Planned]:
-    """The schedule of a seed."""
-    chance = Random(f"plan {seed}")
-    kinds = chance.choices(list(STEPS), list(STEPS.values()), k=steps)
+def plan(seed: int, steps: int, *, twins: bool = False) -> list[Planned]:
+    """The schedule of a seed. `twins`: for a fleet with two leaf nodes of one domain."""
+    chance, weights = Random(f"plan {seed}"), TWIN_STEPS if twins else STEPS
+    kinds = chance.choices(list(weights), list(weights.values()), k=steps)
     return [Planned(number, step, chance.choice(_PAUSES_S)) for number, step in enumerate(kinds)]
 
 

@@ -24,7 +24,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from offline_sync.fleet import quiet
-from offline_sync.planted import PLANTS, planted
+from offline_sync.planted import PLANTS, TWIN_PLANTS, planted
 from offline_sync.run import STEPS, Outcome, run_seed
 from offline_sync.schedule import plan
 from offline_sync.shrink import shrink
@@ -35,10 +35,10 @@ _LAST_EVENTS = 40
 _TOLD_EVERY = 100
 
 
-def _run(plant: str, steps: int, seed: int) -> Outcome:
+def _run(plant: str, steps: int, twins: bool, seed: int) -> Outcome:
     with quiet(), planted(plant):
         try:
-            return run_seed(seed, steps)
+            return run_seed(seed, steps, twins=twins)
         finally:
             gc.collect()
 
@@ -58,7 +58,7 @@ def main() -> int:
     started = time.monotonic()
     outcomes: list[Outcome] = []
     seeds = range(options.seed, options.seed + options.seeds)
-    for outcome in _outcomes(partial(_run, options.plant, options.steps), seeds, options.jobs):
+    for outcome in _outcomes(partial(_run, options.plant, options.steps, options.twins), seeds, options.jobs):
         outcomes.append(outcome)
         if outcome.violation:
             print(f"seed {outcome.seed}: {outcome.violation}", flush=True)
@@ -76,10 +76,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=STEPS, help="faults and work per seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at the same time")
     parser.add_argument("--plant", default="", choices=("", *PLANTS), help="plant a known bug and find it")
+    parser.add_argument("--twins", action="store_true", help="fleets with two leaf nodes of one domain (twins.py)")
     parser.add_argument("--only", default="", help="play only these steps (numbers, separated by commas)")
     parser.add_argument("--whole", action="store_true", help="one seed: show the whole trace, do not shrink what fails")
     parser.add_argument("--verbose", action="store_true", help="one seed: show what the daemons log, too")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.twins = options.twins or options.plant in TWIN_PLANTS
+    return options
 
 
 def _outcomes(run: partial[Outcome], seeds: range, jobs: int) -> Iterator[Outcome]:
@@ -113,18 +116,20 @@ def _sum_up(outcomes: list[Outcome], lasted_s: float, options: argparse.Namespac
 
 def _one(options: argparse.Namespace) -> int:
     """One seed, told to a person."""
-    seed, steps = options.seed, options.steps
+    seed, steps, twins = options.seed, options.steps, options.twins
     if options.verbose:
         logging.basicConfig(level=logging.DEBUG, format="           %(message)s")
     only = frozenset(int(each) for each in options.only.split(",")) if options.only else None
     with nullcontext() if options.verbose else quiet(), planted(options.plant):
-        outcome = run_seed(seed, steps, only)
+        outcome = run_seed(seed, steps, only, twins=twins)
         if outcome.violation and not options.whole and only is None:
             print(f"seed {seed}: {outcome.violation}\nshrinking...", flush=True)
-            only = frozenset(shrink(range(steps), lambda kept: bool(run_seed(seed, steps, kept).violation)))
-            outcome = run_seed(seed, steps, only)
+            only = frozenset(
+                shrink(range(steps), lambda kept: bool(run_seed(seed, steps, kept, twins=twins).violation))
+            )
+            outcome = run_seed(seed, steps, only, twins=twins)
     print("schedule:")
-    for planned in plan(seed, steps):
+    for planned in plan(seed, steps, twins=twins):
         if only is None or planned.number in only:
             print(f"  {planned}")
     trace = outcome.trace
@@ -135,7 +140,8 @@ def _one(options: argparse.Namespace) -> int:
     if outcome.violation:
         played = f" --only {','.join(str(each) for each in sorted(only))}" if only is not None else ""
         print(f"seed {seed} violates the model: {outcome.violation}")
-        print(f"again: simulate.py --seed {seed} --steps {steps}{played} --whole")
+        fleet = " --twins" if twins else ""
+        print(f"again: simulate.py --seed {seed} --steps {steps}{fleet}{played} --whole")
         return 1
     print("no violation")
     return 0

@@ -7,17 +7,20 @@ from collections.abc import Iterator
 import pytest
 
 from offline_sync.fleet import quiet
-from offline_sync.planted import PLANTS, planted
+from offline_sync.planted import PLANTS, TWIN_PLANTS, planted
 from offline_sync.run import run_seed
 from offline_sync.shrink import RUNS_MAX, shrink
 
 pytestmark = pytest.mark.slow
 
 #: In 162 and 240 a disk is full while messages expire that a downstream lacks: the hub's, and the leaf node's. In 1406 and 1642 one is
-#: full when a downstream asks, and the power goes.
-SEEDS = (*range(1, 7), 162, 240, 401, 493, 707, 1406, 1642, 1762)
+#: full when a downstream asks, and the power goes. In 417 and 1782 a backup brings back what limits had taken.
+SEEDS = (*range(1, 7), 162, 240, 401, 417, 493, 707, 1406, 1642, 1762, 1782)
+#: Fleets with two leaf nodes of one domain: a hub that refuses the second, and one that refuses nobody.
+TWIN_SEEDS = range(1, 7)
 #: `docs/lab/simulation.md` says within how many seeds each is usually found.
 PLANT_SEEDS_MAX = 100
+TWIN_PLANT_SEEDS_MAX = 20
 #: The first seed that found it when this was written: where to begin.
 FOUND_BY = {"position-apart": 5, "removed-when-sent": 3, "copied-again": 6, "leap-believed": 4, "old-claims": 8}
 
@@ -34,6 +37,12 @@ def test_a_fleet_keeps_its_promises(seed: int) -> None:
     assert not outcome.violation, "\n".join(outcome.trace)
 
 
+@pytest.mark.parametrize("seed", TWIN_SEEDS)
+def test_nothing_false_is_said_of_two_leaf_nodes_with_one_domain(seed: int) -> None:
+    outcome = run_seed(seed, twins=True)
+    assert not outcome.violation, "\n".join(outcome.trace)
+
+
 def test_a_seed_replays_exactly() -> None:
     """Every step of it, and every byte that went over a link."""
     first, again = run_seed(11), run_seed(11)
@@ -43,9 +52,10 @@ def test_a_seed_replays_exactly() -> None:
 
 @pytest.mark.parametrize("plant", PLANTS)
 def test_a_planted_bug_is_found(plant: str) -> None:
-    first = FOUND_BY.get(plant, 1)
+    first, twins = FOUND_BY.get(plant, 1), plant in TWIN_PLANTS
+    most = TWIN_PLANT_SEEDS_MAX if twins else PLANT_SEEDS_MAX
     with planted(plant):
-        assert any(run_seed(seed).violation for seed in range(first, first + PLANT_SEEDS_MAX))
+        assert any(run_seed(seed, twins=twins).violation for seed in range(first, first + most))
 
 
 def test_what_is_taken_out_of_a_schedule_changes_nothing_else() -> None:
