@@ -10,7 +10,7 @@ import pytest
 
 from eyot_wire.mqtt import encoder
 from eyot_wire.mqtt.packet_types import PacketType
-from eyot_wire.mqtt.packets import Connect, SubscriptionRequest, Will
+from eyot_wire.mqtt.packets import Connect, Subscribe, SubscriptionRequest, Will
 from eyot_wire.mqtt.properties import Properties
 from support.eyotd import Eyotd
 from support.raw_mqtt import Closed, Got, RawMqtt
@@ -200,6 +200,25 @@ def test_retain_handling(server: Eyotd) -> None:
         hears.unsubscribe("handling/+")
         hears.subscribe(SubscriptionRequest("handling/+", 1, retain_handling=1))
         assert hears.message().payload == b"kept"
+
+
+@pytest.mark.parametrize("level", [4, 5])
+def test_who_subscribes_before_a_retained_message_is_on_flash_gets_it(server: Eyotd, level: int) -> None:
+    with client(server, level=level) as both:
+        for payload in (b"first", b"second", b""):
+            # In one piece: both are processed before anything is on flash.
+            published = encoder.publish(level, "coming/a", payload, qos=0, retain=True, dup=False)
+            asked = [SubscriptionRequest("coming/+", 0)]
+            both.send(published + encoder.subscribe(level, Subscribe(both.next_id(), asked)))
+            both.expect(PacketType.SUBACK)
+            if payload == b"second":
+                live = both.message()  # of the subscription before
+                assert (live.payload, live.retain) == (payload, False)
+            if payload:
+                got = both.message()
+                assert (got.topic, got.payload, got.retain) == ("coming/a", payload, True)
+        assert both.message().payload == b""
+        assert both.is_quiet()
 
 
 @pytest.mark.parametrize("expiry_s", [0, 3600])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from eyot_daemon.mqtt import message, stream_context
 from eyot_daemon.mqtt.publication import Publication, Result
-from eyot_daemon.mqtt.retained_store import RETAINED_PREFIX
+from eyot_daemon.mqtt.retained_store import RETAINED_PREFIX, Coming
 from eyot_daemon.mqtt.session_queue import QUEUE_PREFIX
 from eyot_daemon.router.delivery import Delivery
 from eyot_daemon.router.subscription import Kind
@@ -151,7 +151,7 @@ def publish(publisher: Publisher, publication: Publication, origin: Origin, done
     if not publication.qos:
         plan.deliver()
         if publication.retain:
-            plan.store((), None, lambda error: None)
+            plan.retain()
         done(Result(ReasonCode.SUCCESS))
         return
     plan.commit(done)
@@ -214,6 +214,13 @@ class _Plan:
             queue=queue,
             done=done,
         )
+
+    def retain(self) -> None:
+        """Retain a publish of QoS 0, which is delivered: who subscribes before the commit gets it from memory."""
+        retained = self._publisher.sessions.store.retained
+        coming = Coming(self._subject, self._header, self._publication.payload)
+        retained.coming(coming)
+        self.store((), None, lambda error: retained.settled(coming))
 
     def _record(self) -> SessionRecord:
         return self._publisher.sessions.record_of(self._publisher.client_id)

@@ -2,20 +2,24 @@
 
 A replay reads in slices, one a turn, so that a subscription of `#` with very many retained messages delays nobody, and
 pauses while its receiver has no room. Expired messages are not replayed. They are removed when they fall due.
+
+A publish of QoS 0 is delivered before it is on flash. Who subscribes between the two has missed the delivery, and gets
+it from memory, behind what is on flash (`Retained.coming`).
 """
 
 from __future__ import annotations
 
 import heapq
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from eyot_daemon.jetstream.stream_core import Batch
 from eyot_daemon.mqtt.message import expires_ns
 from eyot_store.errors import StoreError
-from eyot_wire.subject import is_literal
+from eyot_wire.subject import is_literal, matches
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.stream.stream import Stream
@@ -33,6 +37,14 @@ PAUSE_S: Final = 0.05
 CHECK_S_MAX: Final = 60.0
 #: After a failure of the store the removal of expired messages waits this long, seconds.
 RETRY_S: Final = 1.0
+
+
+class Coming(NamedTuple):
+    """A retained message that subscribers have, on its way to flash; no payload: the retained message is removed."""
+
+    subject: bytes
+    header: bytes
+    payload: bytes
 
 
 class ReplayReceiver(Protocol):
@@ -54,7 +66,10 @@ class ReplayReceiver(Protocol):
 
 
 class Replay:
-    """One replay under way: the retained messages at its start that match any of `filters`, each once."""
+    """One replay under way: the retained messages at its start that match any of `filters`, each once.
+
+    Those that were on their way to flash are part of it, and come last.
+    """
 
     def __init__(
         self, retained: Retained, filters: Sequence[bytes], receiver: ReplayReceiver, done: Callable[[], None]
@@ -66,6 +81,8 @@ class Replay:
         self._done = done
         self._next = 1
         self._end = self._log.committed_seq
+        self._coming = retained.coming_for(filters)
+        self._unsent = deque(self._coming.values())
         self._timer: TimerHandle | None = None
 
     def begin(self) -> None:
@@ -89,6 +106,9 @@ class Replay:
         if not receiver.ready:
             self._soon(PAUSE_S)
             return
+        if self._next > self._end:
+            self._hand_over_coming()
+            return
         try:
             messages = self._read()
         except StoreError as failure:
@@ -104,9 +124,24 @@ class Replay:
             if until and until <= now_ns:
                 expired.append(message.seq)
             elif self._log.last_committed_for(message.subject) == message.seq and not receiver.over:
-                receiver.message(message.subject[len(RETAINED_PREFIX) :], message.header, message.payload)
+                subject = message.subject[len(RETAINED_PREFIX) :]
+                if subject not in self._coming:
+                    receiver.message(subject, message.header, message.payload)
         self._retained.remove(expired)
-        if self._next <= self._end:
+        self._go_on()
+
+    def _hand_over_coming(self) -> None:
+        """Hand over what was not on flash at the start, at most a slice of it."""
+        now_ns = self._retained.stream.core.clock.now_ns()
+        for _ in range(min(SLICE_MESSAGES, len(self._unsent))):
+            subject, header, payload = self._unsent.popleft()
+            until = expires_ns(header)
+            if payload and not (until and until <= now_ns) and not self._receiver.over:
+                self._receiver.message(subject, header, payload)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._next <= self._end or self._unsent:
             self._soon(0.0)
         else:
             self._done()
@@ -133,6 +168,8 @@ class Retained:
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
+        #: what is delivered, and not yet on flash: the newest of each subject
+        self._coming: dict[bytes, Coming] = {}
         self._due: list[tuple[int, bytes]] = []  # (expiry, subject), a heap; a subject may have later messages
         self._timer: TimerHandle | None = None
 
@@ -146,6 +183,23 @@ class Retained:
         replay = Replay(self, filters, receiver, done)
         self.stream.subject_index_loader.then(replay.begin)
         return replay
+
+    def coming(self, message: Coming) -> None:
+        """Note a message that was delivered to all subscribers, and is on its way to flash now."""
+        self._coming[message.subject] = message
+
+    def settled(self, message: Coming) -> None:
+        """Forget a message of `coming`: it is on flash, or was refused."""
+        if self._coming.get(message.subject) is message:
+            del self._coming[message.subject]
+
+    def coming_for(self, filters: Sequence[bytes]) -> dict[bytes, Coming]:
+        """Return what is on its way to flash for `filters`, by subject."""
+        return {
+            subject: message
+            for subject, message in self._coming.items()
+            if any(matches(pattern, subject) for pattern in filters)
+        }
 
     @property
     def size(self) -> tuple[int, int]:

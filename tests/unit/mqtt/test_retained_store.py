@@ -7,7 +7,7 @@ from time import perf_counter
 
 import pytest
 
-from eyot_daemon.mqtt.retained_store import SLICE_MESSAGES, Replay
+from eyot_daemon.mqtt.retained_store import SLICE_MESSAGES, Coming, Replay
 from eyot_daemon.mqtt.store import MqttStoreOptions
 from eyot_store import StoreOptions
 from support.js_fixture import header_block
@@ -121,6 +121,32 @@ def test_a_replay_is_in_slices_and_waits_for_its_receiver(fixture: MqttFixture) 
     fixture.commit()
     assert subscriber.run()[-1] == (b"a.997", b"997")
     assert len(subscriber.got) == 998
+
+
+def test_what_is_on_its_way_to_flash_is_replayed_from_memory_in_place_of_what_is_there(fixture: MqttFixture) -> None:
+    for subject in (b"a.replaced", b"a.removed", b"a.kept", b"b"):
+        fixture.retain(subject, b"old")
+    fixture.run()
+    retained = fixture.mqtt.retained
+    first, second = Coming(b"a.replaced", b"", b"first"), Coming(b"a.replaced", b"", b"second")
+    expired = Coming(b"a.expired", expiring(fixture, -1.0), b"x")
+    for coming in (first, second, Coming(b"a.removed", b"", b""), expired, Coming(b"b", b"", b"new")):
+        retained.coming(coming)
+    retained.settled(first)  # an older one, whose commit says nothing about the newer
+    assert replayed(fixture, b"a.*") == [(b"a.kept", b"old"), (b"a.replaced", b"second")]
+    assert replayed(fixture, b"a.replaced") == [(b"a.replaced", b"second")]
+    assert replayed(fixture, b"a.removed") == []
+    retained.settled(second)
+    assert replayed(fixture, b"a.replaced") == [(b"a.replaced", b"old")]
+
+
+def test_what_is_on_its_way_to_flash_is_replayed_in_slices(fixture: MqttFixture) -> None:
+    for number in range(SLICE_MESSAGES + 1):
+        fixture.mqtt.retained.coming(Coming(b"a.%d" % number, b"", b"%d" % number))
+    subscriber = Subscriber(fixture)
+    subscriber.replay(b"a.>")
+    assert len(subscriber.run()) == SLICE_MESSAGES + 1
+    assert subscriber.most_in_a_turn == SLICE_MESSAGES
 
 
 def test_a_replay_ends_with_its_receiver(fixture: MqttFixture) -> None:
