@@ -301,6 +301,53 @@ def test_a_shared_subscription_keeps_to_the_granted_quality_and_to_refusals(serv
         assert two.is_quiet()
 
 
+def sent_and_left(server: Eyotd, name: str, stays: RawMqtt, *, expiry_s: int) -> int:
+    """Have a member of a group get `begun` with QoS 2 and leave without PUBREC; returns the packet identifier.
+
+    `stays` joins the group, which has the member's name as its topic has, when the message has been sent.
+    """
+    with client(server, name, clean=True, props=Properties(session_expiry_interval=expiry_s)) as leaves:
+        leaves.subscribe(f"$share/{name}/{name}", qos=2)
+        with client(server) as says:
+            says.publish_acked(name, b"begun", qos=2)
+        begun = leaves.next_publish()
+        assert (begun.payload, begun.qos) == (b"begun", 2)
+        stays.subscribe(f"$share/{name}/{name}", qos=2)
+        leaves.send(encoder.disconnect(0))
+        ended(leaves)
+        return begun.packet_id
+
+
+def test_a_shared_message_of_qos_2_goes_to_the_member_that_it_was_sent_to(server: Eyotd) -> None:
+    with client(server) as stays, client(server) as says:
+        packet_id = sent_and_left(server, "away", stays, expiry_s=3600)
+        says.publish_acked("away", b"later", qos=2)
+        assert stays.message().payload == b"later"
+        with client(server, "away", clean=False) as back:
+            again = back.next_publish()
+            assert (again.payload, again.packet_id, again.dup) == (b"begun", packet_id, True)
+            back.pubrec(packet_id)
+            assert back.expect(PacketType.PUBREL).packet_id == packet_id
+            back.pubcomp(packet_id)
+            back.unsubscribe("$share/away/away")
+        assert stays.is_quiet()
+
+
+@pytest.mark.parametrize("end", ["connection", "clean-start", "unsubscribe"])
+def test_a_shared_message_of_qos_2_ends_with_the_session_that_it_was_sent_to(server: Eyotd, end: str) -> None:
+    with client(server) as stays, client(server) as says:
+        sent_and_left(server, end, stays, expiry_s=0 if end == "connection" else 3600)
+        if end == "clean-start":
+            client(server, end, clean=True).sock.close()
+        elif end == "unsubscribe":
+            with client(server, end, clean=False) as back:
+                assert back.next_publish().payload == b"begun"
+                back.unsubscribe(f"$share/{end}/{end}")
+        says.publish_acked(end, b"later", qos=2)
+        assert stays.message().payload == b"later"
+        assert stays.is_quiet()
+
+
 # -- wills -------------------------------------------------------------------------------------------------------------------
 
 

@@ -545,7 +545,7 @@ class Session:
         for flight in list(self.flights.values()):
             if flight.phase is Phase.PUBREL:
                 link.send_pubrel(flight.packet_id)
-            elif flight.phase is Phase.PUBLISH and not flight.sseq:
+            elif flight.phase is Phase.PUBLISH:
                 self._unsent[flight.packet_id] = flight
         self._room_made()
 
@@ -556,20 +556,44 @@ class Session:
             assert flight.message is not None, "it was not acknowledged"
             if not self._sent(self.link.send_publish(flight.message, flight.packet_id, dup=True)):
                 del self.flights[flight.packet_id]
+                if flight.source is not None:
+                    flight.source.ack(flight.sseq)
 
     def detach(self) -> None:
-        """End without a connection: the queue takes back what the client has not acknowledged, to hand it over first next time."""
+        """End without a connection: the queue takes back what the client has not acknowledged, to hand it over first next time.
+
+        A message of QoS 2 that a group's queue handed over and that was sent stays here: no other member of the group may
+        get it [MQTT-4.8.2-4].
+        """
         self.link = None
         self._stalled.clear()
         self._unsent.clear()
         self._waiting_shared.clear()
         for flight in list(self.flights.values()):
-            if flight.sseq and flight.phase is Phase.PUBLISH:
+            if flight.sseq and flight.phase is Phase.PUBLISH and not self._is_bound(flight):
                 del self.flights[flight.packet_id]
         if self.queue is not None:
             self.queue.give_back()
         for member in self.shared.values():
-            member.give_back()
+            if self.persistent:
+                member.give_back(self._bound_to(member))
+            else:
+                self.complete_shared(member)
+                member.give_back()
+
+    def _is_bound(self, flight: Flight) -> bool:
+        """Return whether a message of a group's queue goes to this client or to nobody: it was begun with QoS 2."""
+        own = flight.source is None or flight.source is self.queue
+        return not own and (flight.message is None or flight.message.qos == 2)
+
+    def _bound_to(self, member: QueueMember) -> set[int]:
+        """Return the sequences of what was begun with QoS 2 for this member of a group."""
+        return {flight.sseq for flight in self.flights.values() if flight.source is member and self._is_bound(flight)}
+
+    def complete_shared(self, member: QueueMember) -> None:
+        """Have a group's queue forget what was begun with QoS 2: this session leaves the group, or ends [MQTT-4.8.2-5]."""
+        for sseq in sorted(self._bound_to(member)):
+            member.ack(sseq)
 
     def restore(self, pubrels: dict[int, int], held: dict[int, bytes], *, sent_upto: int) -> None:
         """Take up the flows that were on flash when the daemon started.

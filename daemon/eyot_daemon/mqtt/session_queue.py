@@ -9,7 +9,7 @@ was delivered and not acknowledged.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Final
 
 from eyot_daemon.jetstream.config.rules import INTERNAL
@@ -280,10 +280,13 @@ class QueueMember:
         if self._receiver is not None:
             self._receiver.when_written(step)
 
-    def give_back(self) -> None:
-        """Note that the connection ended: what is not acknowledged comes first at the next pull, or goes to another member."""
+    def give_back(self, keep: Container[int] = ()) -> None:
+        """Note that the connection ended: what is not acknowledged comes first at the next pull, or goes to another member.
+
+        `keep`: sequences that no other member may get.
+        """
         if self._receiver is not None:
-            self._receiver.give_back()
+            self._receiver.give_back(keep)
 
     def leave(self) -> None:
         """Give back, and receive nothing any more."""

@@ -35,7 +35,8 @@ _NS: Final = 1_000_000_000
 STORM_TAKEOVERS: Final = 5
 STORM_S: Final = 10.0
 STORM_PAUSE_S: Final = 1.0
-#: A group's queue may have this many times the window of one session on its way.
+#: A group's queue may have this many times the window of one session on its way, or more than its members together:
+#: those that are away keep what was begun with QoS 2, which must not hold up the others.
 GROUP_WINDOWS: Final = 8
 
 
@@ -480,11 +481,14 @@ class AccountSessions:
                 lambda *queued, topic_filter=topic_filter: session.from_shared(topic_filter, Queued(*queued))
             )
             filters = [QUEUE_PREFIX + subject for subject in options.subjects]
-            queue.configure(filters, min(self.limits.window * GROUP_WINDOWS, 0xFFFF), _log_failure(session))
+            windows = max(GROUP_WINDOWS, len(queue) + 1)
+            queue.configure(filters, min(self.limits.window * windows, 0xFFFF), _log_failure(session))
         session.pull()
 
     def _leave_group(self, session: Session, topic_filter: str) -> None:
-        self._group_queue(topic_filter).remove(session.shared.pop(topic_filter), _log_failure(session))
+        member = session.shared.pop(topic_filter)
+        session.complete_shared(member)
+        self._group_queue(topic_filter).remove(member, _log_failure(session))
 
     def _group_queue(self, topic_filter: str) -> SharedQueue:
         shared = topics.shared(topic_filter)

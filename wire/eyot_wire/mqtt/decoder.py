@@ -227,8 +227,10 @@ def _filter(reader: FieldReader) -> str:
 
 def _options(topic_filter: str, options: int, level: int) -> SubscriptionRequest:
     qos = options & 3
-    if qos == 3 or options & (0xC0 if level == V5 else 0xFC):
-        raise MalformedPacket(f"subscription options {options:08b}")
+    if options & (0xC0 if level == V5 else 0xFC):
+        raise MalformedPacket(f"subscription options {options:08b}")  # [MQTT-3.8.3-5]
+    if qos == 3:
+        raise ProtocolError("a filter at QoS 3")
     handling = options >> 4 & 3
     if handling == 3:
         raise ProtocolError("retain handling is 3")

@@ -115,7 +115,8 @@ TABLE: Final[dict[int, _Property]] = {
 def read(reader: FieldReader, packet: PacketType) -> Properties | None:
     """Return the properties of a packet, behind their length; None when there are none.
 
-    Raises MalformedPacket for an unknown identifier, ProtocolError for one that is not allowed here or comes twice.
+    Raises MalformedPacket for an identifier that is unknown or not valid for the packet (2.2.2.2), ProtocolError for one
+    that comes twice.
     """
     size = reader.varint()
     if not size:
@@ -130,7 +131,7 @@ def read(reader: FieldReader, packet: PacketType) -> Properties | None:
             raise MalformedPacket(f"no property has the identifier {identifier}")
         value = known.kind.read(part)
         if packet not in known.packets:
-            raise ProtocolError(f"{known.name} does not belong to {packet.name}")
+            raise MalformedPacket(f"{known.name} does not belong to {packet.name}")
         if known.positive and not value:
             raise ProtocolError(f"{known.name} is 0")
         if known.repeats:

@@ -6,7 +6,7 @@ several receivers take turns. A receiver acknowledges each message, or gives bac
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.consumer.delivery import NEVER, TURN_MESSAGES_MAX, Delivery
@@ -64,11 +64,11 @@ class LocalReceiver:
         """Call `step` when all acknowledgements so far are on flash; never, if the consumer ends before."""
         self._local.when_written(step)
 
-    def give_back(self) -> None:
-        """Return everything that is not acknowledged, and accept nothing until the next pull."""
-        held, self.held = self.held, {}
+    def give_back(self, keep: Container[int] = ()) -> None:
+        """Return what is not acknowledged, but for the sequences in `keep`, and accept nothing until the next pull."""
+        held, self.held = self.held, {sseq: size for sseq, size in self.held.items() if sseq in keep}
         self.credit = 0
-        self._local.give_back(held)
+        self._local.give_back({sseq: size for sseq, size in held.items() if sseq not in keep} if keep else held)
 
 
 class LocalDelivery:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eyot_wire.mqtt import encoder
+from eyot_wire.mqtt import encoder, properties
 from eyot_wire.mqtt.errors import MalformedPacket, MqttError, ProtocolError
+from eyot_wire.mqtt.packet_types import PacketType
 from eyot_wire.mqtt.packets import (
     Connect,
     Disconnect,
@@ -231,7 +234,7 @@ def publish5(properties: bytes) -> bytes:
         (b"\x7e\x00", 0x81),  # no such property
         (b"\x01\x01\x01\x01", 0x82),  # twice
         (b"\x01\x02", 0x82),  # neither 0 nor 1
-        (b"\x11\x00\x00\x00\x01", 0x82),  # of another packet
+        (b"\x11\x00\x00\x00\x01", 0x81),  # of another packet
         (b"\x0b\x01", 0x82),  # a client's PUBLISH has no subscription identifier
         (b"\x08\x00\x03a/#", 0x90),  # a response topic with wildcards
         (b"\x02\x00", 0x81),  # cut off
@@ -247,10 +250,48 @@ def test_properties_of_connect(properties: bytes) -> None:
     assert refused(encoder.packet(0x10, body)).reason_code == ReasonCode.PROTOCOL_ERROR
 
 
+def _kinds_with_properties() -> Iterator[tuple[str, int, Callable[[bytes], bytes]]]:
+    """Name, packet and its maker, of all packets of a client that have properties; a will's last."""
+    connect = b"\0\4MQTT\5"
+    yield "CONNECT", 0x10, lambda part: connect + b"\2\0\0" + part + b"\0\1x"
+    yield "PUBLISH", 0x30, lambda part: b"\0\1t" + part
+    for number, kind in enumerate(("PUBACK", "PUBREC", "PUBREL", "PUBCOMP")):
+        yield kind, 0x40 + 0x10 * number + (2 if kind == "PUBREL" else 0), lambda part: b"\0\1\0" + part
+    yield "SUBSCRIBE", 0x82, lambda part: b"\0\1" + part + b"\0\1t\0"
+    yield "UNSUBSCRIBE", 0xA2, lambda part: b"\0\1" + part + b"\0\1t"
+    yield "DISCONNECT", 0xE0, lambda part: b"\0" + part
+    yield "AUTH", 0xF0, lambda part: b"\x18" + part
+    yield "RESERVED", 0x10, lambda part: connect + b"\6\0\0\0\0\1x" + part + b"\0\1t\0\0"
+
+
+#: a value of each property, by its length in bytes
+VALUES = {
+    **dict.fromkeys((0x01, 0x0B, 0x17, 0x19, 0x24, 0x25, 0x28, 0x29, 0x2A), b"\1"),
+    **dict.fromkeys((0x13, 0x21, 0x22, 0x23), b"\0\1"),
+    **dict.fromkeys((0x03, 0x08, 0x09, 0x12, 0x15, 0x16, 0x1A, 0x1C, 0x1F), b"\0\1a"),
+    **dict.fromkeys((0x02, 0x11, 0x18, 0x27), b"\0\0\0\1"),
+    0x26: b"\0\1a\0\1b",
+}
+
+
+@pytest.mark.parametrize(("kind", "first", "body"), list(_kinds_with_properties()))
+def test_a_property_of_another_packet_is_malformed(kind: str, first: int, body: Callable[[bytes], bytes]) -> None:
+    """MQTT 5, 2.2.2.2."""
+    assert VALUES.keys() == properties.TABLE.keys()
+    foreign = [each for each, known in properties.TABLE.items() if PacketType[kind] not in known.packets]
+    assert len(foreign) > 12
+    for identifier in foreign:
+        part = bytes((1 + len(VALUES[identifier]), identifier)) + VALUES[identifier]
+        fault = refused(encoder.packet(first, body(part)), 0 if first == 0x10 else 5)
+        assert fault.reason_code == ReasonCode.MALFORMED_PACKET, properties.TABLE[identifier].name
+
+
 def test_options_of_subscribe() -> None:
     shared = encoder.subscribe(5, Subscribe(1, [SubscriptionRequest("$share/g/t", no_local=True)]))
     assert refused(shared, 5).reason_code == ReasonCode.PROTOCOL_ERROR
     assert refused(b"\x82\x07\x00\x01\x00\x00\x01t\x30", 5).reason_code == ReasonCode.PROTOCOL_ERROR
+    assert refused(b"\x82\x07\x00\x01\x00\x00\x01t\x03", 5).reason_code == ReasonCode.PROTOCOL_ERROR
+    assert refused(b"\x82\x07\x00\x01\x00\x00\x01t\x40", 5).reason_code == ReasonCode.MALFORMED_PACKET
     twice = encoder.subscribe(5, Subscribe(1, [SubscriptionRequest("t")], Properties(subscription_identifiers=[1, 2])))
     assert refused(twice, 5).reason_code == ReasonCode.PROTOCOL_ERROR
     zero = b"\x82\x09\x00\x01\x02\x0b\x00\x00\x01t\x00"
