@@ -118,6 +118,9 @@ def _flash(flash: FlashStatus) -> None:
         told.append(f"{size(flash.written_per_day)} per day")
     if flash.device_written_per_day is not None:
         told.append(f"{size(flash.device_written_per_day)} per day by all programs")
+    if flash.budget_bytes is not None:
+        paced = f", commits wait up to {flash.window_s:.2f} s" if flash.window_s else ""
+        told.append(f"budget {size(flash.budget_bytes)} per day{paced}")
     if flash.used_percent is not None:
         told.append("life exceeded" if flash.used_percent > 100 else f"up to {flash.used_percent} % of its life used")
     if flash.reserve is not None:

@@ -126,7 +126,7 @@ class Server:
             SyncService(broker.sync, lambda: self._jetstream.path),
             leaf_links,
             self._bridges,
-            FlashService(broker, lambda: self._jetstream.path),
+            FlashService(broker, lambda: self._jetstream.path, self._jetstream.set_group_window),
             NetworkService((leaf_links.network_changed, self._bridges.network_changed)),
             ExpiryService(broker),
             StatusService(broker),

@@ -18,6 +18,9 @@ Group = list[tuple[Txn, StoreError | None]]
 GROUP_BYTES_MAX = 16 << 20
 """A group is closed at this size, so that no publisher waits for all of a large backlog."""
 
+WINDOW_BYTES_MAX = 1 << 20
+"""A group of this size waits for no others: its flush is paid for."""
+
 TIDY_EVERY = 8
 """Groups after which some housekeeping is done even if the next one is waiting."""
 
@@ -30,6 +33,9 @@ class Driver(Protocol):
     def stop(self) -> None:
         """Commit everything that was submitted, then end."""
 
+    def set_window(self, seconds: float) -> None:
+        """Let a group of patient transactions wait up to this long for others. In the loop's thread."""
+
     def stalled_s(self) -> float:
         """Return for how long, in seconds, the committing side has been at one group or piece of housekeeping.
 
@@ -38,18 +44,25 @@ class Driver(Protocol):
 
 
 class ThreadDriver:
-    """Commits in one thread; a group is what gathered during the last flush. `finished` runs in that thread."""
+    """Commits in one thread; a group is what gathered during the last flush. `finished` runs in that thread.
+
+    With a window, a group waits for more as long as all of its transactions are patient.
+    """
 
     def __init__(self, committer: Committer, finished: Callable[[Group], None]) -> None:
         self._committer = committer
         self._finished = finished
         self._queue: SimpleQueue[Txn | None] = SimpleQueue()
+        self._window_s = 0.0
         self._since = 0.0  # when what the thread is at began (monotonic); 0: it waits for work
         self._thread = threading.Thread(target=self._run, name="eyot-commit", daemon=True)
         self._thread.start()
 
     def submit(self, txn: Txn) -> None:
         self._queue.put(txn)
+
+    def set_window(self, seconds: float) -> None:
+        self._window_s = seconds
 
     def stop(self) -> None:
         self._queue.put(None)
@@ -65,18 +78,7 @@ class ThreadDriver:
         committer = self._committer
         groups = 0
         while True:
-            txn = self._next()
-            group: list[Txn] = []
-            size = 0
-            try:
-                while txn is not None:
-                    group.append(txn)
-                    size += txn.bytes
-                    if size >= GROUP_BYTES_MAX:
-                        break
-                    txn = self._queue.get_nowait()
-            except Empty:
-                pass
+            group, txn = self._gather(self._next())
             self._since = time.monotonic()
             if group:
                 self._finished(run_group(committer, group))
@@ -85,6 +87,26 @@ class ThreadDriver:
             groups += 1
             if groups % TIDY_EVERY == 0 and committer.untidy:
                 committer.tidy()
+
+    def _gather(self, txn: Txn | None) -> tuple[list[Txn], Txn | None]:
+        """Return a group that begins with `txn`, and the last that was taken from the queue: None to end."""
+        group: list[Txn] = []
+        size = 0
+        patient = True
+        until = time.monotonic() + self._window_s if self._window_s else 0.0
+        try:
+            while txn is not None:
+                group.append(txn)
+                size += txn.bytes
+                if size >= GROUP_BYTES_MAX:
+                    break
+                patient = patient and txn.patient
+                self._since = 0.0  # waiting for others is no stall
+                left_s = until - time.monotonic() if until and patient and size < WINDOW_BYTES_MAX else 0.0
+                txn = self._queue.get(timeout=left_s) if left_s > 0 else self._queue.get_nowait()
+        except Empty:
+            pass
+        return group, txn
 
     def _next(self) -> Txn | None:
         """Return the next transaction; runs housekeeping until one arrives."""
@@ -117,6 +139,9 @@ class InlineDriver:
         if self._committer.untidy:
             self._committer.tidy()
         return len(group)
+
+    def set_window(self, seconds: float) -> None:
+        """Ignore it: the caller says when to commit."""
 
     def stalled_s(self) -> float:
         return 0.0

@@ -309,6 +309,10 @@ class Store:
         """Wall time of the last commit, ns since epoch; 0 = none since the store was opened."""
         return self.stats.last_commit_ns
 
+    def set_group_window(self, seconds: float) -> None:
+        """Let transactions with `Txn.patient` wait up to this long for others, to be written together; 0: at once."""
+        self._driver.set_window(seconds)
+
     def commit_stalled_s(self) -> float:
         """How long the committing side has been at the same piece of work, seconds; infinity when its thread has ended."""
         return 0.0 if self.closed else self._driver.stalled_s()

@@ -182,7 +182,20 @@ class Closing(Protocol):
 class Txn:
     """Operations under way. Filled through the logs' methods, handed in once with `Store.submit`."""
 
-    __slots__ = ("bytes", "closing", "done", "durable", "error", "frame", "kinds", "parts", "passed", "queued", "state")
+    __slots__ = (
+        "bytes",
+        "closing",
+        "done",
+        "durable",
+        "error",
+        "frame",
+        "kinds",
+        "parts",
+        "passed",
+        "patient",
+        "queued",
+        "state",
+    )
 
     def __init__(self) -> None:
         self.parts: dict[int, LogPart] = {}
@@ -194,6 +207,7 @@ class Txn:
         self.closing: tuple[Closing, ...] = ()
         self.frame = 0  # of the journal that holds it; 0 = it is in LMDB
         self.passed = 0  # the last frame that LMDB held before it applied this directly
+        self.patient = False  # its group may wait for others (`Store.set_group_window`)
         self.queued = False  # waits for the committing side
         self.error: StoreError | None = None  # refused before it got there
 

@@ -270,6 +270,10 @@ class FlashStatus(Struct, kw_only=True):
     endurance_assumed: bool = False
     #: how long the rest of the endurance lasts at the present rate of the disk; at most 36,500
     lifetime_days: int | None = None
+    #: what this daemon should write in a day; null: no budget is configured
+    budget_bytes: int | None = None
+    #: how long commits of streams that allow it wait for others, to keep to the budget
+    window_s: float = 0.0
 
 
 class StatusReport(Struct, kw_only=True):

@@ -106,9 +106,15 @@ class EyotDeviceOptions(Struct, frozen=True, kw_only=True):
 
 
 class EyotFlashOptions(Struct, frozen=True, kw_only=True):
-    """`eyot { flash { } }`. `endurance_bytes`: what can be written to the store's device in its life; 0: estimated by its size."""
+    """`eyot { flash { } }`.
+
+    `endurance_bytes`: what can be written to the store's device in its life; 0: estimated by its size. `budget_bytes`: what
+    the daemon should write in a day, 0: as much as it likes. `max_window_s`: how long commits wait at most to keep to it.
+    """
 
     endurance_bytes: int = 0
+    budget_bytes: int = 0
+    max_window_s: float = 1.0
 
 
 class EyotOptions(Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from eyot_daemon.config.accounts_read import is_enabled
@@ -27,7 +28,11 @@ from eyot_wire.device_requests import ANSWERS, is_token
 
 _HINTS: dict[str, Literal["", "will_extend", "no_extend"]] = {"will_extend": "will_extend", "no_extend": "no_extend"}
 _COMMITTERS: dict[str, Literal["", "journal", "lmdb"]] = {"journal": "journal", "lmdb": "lmdb"}
-_MAP_SIZE_MIN = _JOURNAL_SIZE_MIN = _BACKLOG_SIZE_MIN = _PENDING_TOTAL_MIN = 1 << 20
+#: Clients wait 5 s for the answer to a publish, unless they are told otherwise.
+_WINDOW_S_MAX = 4.0
+_BUDGET = re.compile(r"(\d{1,15})\s*([KMGT]?)i?B?(?:/day)?", re.IGNORECASE)
+_POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+_BUDGET_MIN = _MAP_SIZE_MIN = _JOURNAL_SIZE_MIN = _BACKLOG_SIZE_MIN = _PENDING_TOTAL_MIN = 1 << 20
 
 
 def read_jetstream(parent: Block) -> JetStreamOptions | None:
@@ -184,8 +189,26 @@ def _read_flash(block: Block | None) -> EyotFlashOptions:
     endurance = block.size("endurance", default=0)
     if endurance < 0:
         raise block.error("must not be negative", "endurance")
+    max_window_s = block.seconds("max_window", default=1.0, minimum=0.01, maximum=_WINDOW_S_MAX)
+    options = EyotFlashOptions(endurance_bytes=endurance, budget_bytes=_read_budget(block), max_window_s=max_window_s)
     block.finish()
-    return EyotFlashOptions(endurance_bytes=endurance)
+    return options
+
+
+def _read_budget(block: Block) -> int:
+    """Read bytes a day: a size, or a text such as "2GB/day"."""
+    entry = block.entry("budget")
+    if entry is None:
+        return 0
+    text = entry.value.value
+    if isinstance(text, str):
+        found = _BUDGET.fullmatch(text.strip())
+        budget = int(found[1]) << _POWERS[found[2].lower()] if found else 0
+    else:
+        budget = block.size("budget", default=0)
+    if budget < _BUDGET_MIN:
+        raise block.error('expected a size of at least 1M, such as "2GB/day"', "budget")
+    return budget
 
 
 def _read_status(block: Block | None) -> EyotStatusOptions | None:

@@ -95,6 +95,11 @@ class JetStreamService:
         """The directory of the store, while JetStream runs."""
         return None if self.running is None else self.running.path
 
+    def set_group_window(self, seconds: float) -> None:
+        """Let commits of streams that allow it wait up to this long for others."""
+        if self.running is not None:
+            self.running.store.set_group_window(seconds)
+
     def configure(self, options: Options) -> Options:
         """All is checked where the options are read; whether the store can be opened shows when it is."""
         return options

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from eyot_daemon.jetstream.config.rules import FLASH_KEY, FLASH_PACED
 from eyot_store.errors import StoreError
 from eyot_wire.jetstream.model import ConsumerConfig, ConsumerInfo, PubAckError, StreamConfig, encode
 
@@ -214,6 +215,8 @@ class StreamCore:
 
     def submit(self, txn: Txn, batch: Batch) -> None:
         """Hand in a transaction of this stream; `batch` settles when it is through."""
+        # Only messages: requests of the API, removals and positions are few, and others wait for them.
+        txn.patient = batch.stored > 0 and self.config.metadata.get(FLASH_KEY) == FLASH_PACED
         self._in_flight.append(batch)
         try:
             self.store.submit(txn, lambda failure: self._through(batch, failure))

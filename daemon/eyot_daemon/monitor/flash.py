@@ -19,7 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from eyot_daemon.config.options import Options
+from eyot_daemon.monitor.flash_pacer import STEP_S, FlashPacer
 from eyot_daemon.process.service import ReloadSteps, Runtime
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.router.providers import HealthzQuery, Unhealthy
@@ -181,13 +184,27 @@ def lifetime_days(endurance_bytes: int | None, used_percent: int | None, bytes_p
 
 
 class FlashService:
-    """Samples while a store is open. `store_path`: the directory of JetStream's store, None while there is none."""
+    """Samples, and paces commits, while a store is open.
+
+    `store_path`: the directory of JetStream's store, None while there is none. `set_window`: takes the seconds that commits of
+    streams that allow it wait for others. `io`: where the kernel shows what this process has written.
+    """
 
     name = "flash"
 
-    def __init__(self, broker: Broker, store_path: Callable[[], Path | None]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        store_path: Callable[[], Path | None],
+        set_window: Callable[[float], None],
+        io: Path = PROCESS_IO,
+    ) -> None:
         self._broker = broker
         self._store_path = store_path
+        self._set_window = set_window
+        self._io = io
+        self._pacer = FlashPacer()
+        self._pacing: TimerHandle | None = None
         self._timer: TimerHandle | None = None
         self._meter: FlashMeter | None = None
 
@@ -199,7 +216,7 @@ class FlashService:
         runtime.when_open(self._begin)
 
     def reload(self, prepared: None, steps: ReloadSteps) -> None:
-        """Do nothing: `endurance` is read with each report."""
+        """Do nothing: the options are read with each report and step."""
 
     def health(self, query: HealthzQuery) -> Unhealthy | None:
         """Return None: worn flash still works."""
@@ -209,10 +226,21 @@ class FlashService:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._pacing is not None:
+            self._pacing.cancel()
+            self._pacing = None
 
     def _begin(self) -> None:
         self._open_meter()
         self._sample()
+        self._pace()
+
+    def _pace(self) -> None:
+        self._pacing = self._broker.timers.call_later(STEP_S, self._pace)
+        options = self._broker.options.eyot.flash
+        written = own_written(self._io) if options.budget_bytes else None
+        now_s = self._broker.clock.monotonic()
+        self._set_window(self._pacer.step(now_s, written, options.budget_bytes, options.max_window_s))
 
     def _sample(self) -> None:
         self._timer = self._broker.timers.call_later(SAMPLE_EVERY_S, self._sample)
@@ -231,5 +259,8 @@ class FlashService:
 
     def _status(self) -> FlashStatus | None:
         """Return the figures; None: there is no store."""
-        meter = self._open_meter()
-        return None if meter is None else meter.status(self._broker.options.eyot.flash.endurance_bytes)
+        meter, options = self._open_meter(), self._broker.options.eyot.flash
+        if meter is None:
+            return None
+        status = meter.status(options.endurance_bytes)
+        return replace(status, budget_bytes=options.budget_bytes or None, window_s=self._pacer.window_s)

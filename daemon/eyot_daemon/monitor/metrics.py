@@ -293,6 +293,10 @@ def _flash(clients: Clients) -> Iterator[Metric]:
     left_s = None if flash.lifetime_days is None else flash.lifetime_days * 86_400
     text = "Estimated time until the device's endurance is used up, at the rate of the last day"
     yield GaugeMetricFamily("eyot_flash_lifetime_seconds", text, left_s)
+    text = "Bytes that this daemon should write in a day"
+    yield GaugeMetricFamily("eyot_flash_budget_bytes", text, flash.budget_bytes)
+    text = "How long commits of streams that allow it wait for others, to keep to the budget"
+    yield GaugeMetricFamily("eyot_flash_window_seconds", text, flash.window_s)
 
 
 def _mqtt(clients: Clients) -> Iterator[Metric]:

@@ -10,6 +10,8 @@ import lmdb
 import pytest
 
 from eyot_store import Store, StoreError, StoreOptions
+from eyot_store.driver import ThreadDriver
+from eyot_store.txn import Txn
 from support.store import Loop, commit, fill, make_log, open_inline
 
 
@@ -375,3 +377,66 @@ def test_what_depends_on_a_transaction_under_way_fails_with_it(tmp_path: Path, a
     assert [error and error.reason for error in dependent_done] == ["busy"]
     assert (first.state.messages, second.state.messages) == (0, 1)
     store.close()
+
+
+class Groups:
+    """A committing thread of its own, with what it committed."""
+
+    def __init__(self, window_s: float) -> None:
+        self.groups: list[list[Txn]] = []
+        self.finished = threading.Semaphore(0)
+        committer: Any = type("C", (), {"untidy": False, "commit": staticmethod(lambda group: [None] * len(group))})
+        self.driver = ThreadDriver(committer, self._note)
+        self.driver.set_window(window_s)
+
+    def _note(self, group: Any) -> None:
+        self.groups.append([txn for txn, _ in group])
+        self.finished.release()
+
+    def submit(self, *, patient: bool, size: int = 10) -> Txn:
+        txn = Txn()
+        txn.patient, txn.bytes = patient, size
+        self.driver.submit(txn)
+        return txn
+
+    def wait(self) -> None:
+        assert self.finished.acquire(timeout=60)
+
+
+def test_patient_transactions_wait_for_others() -> None:
+    """And one that is not patient takes them along."""
+    groups = Groups(3600.0)
+    sent = [groups.submit(patient=True) for _ in range(3)]
+    sent.append(groups.submit(patient=False))
+    groups.wait()
+    groups.driver.stop()
+    assert groups.groups == [sent]
+
+
+def test_a_window_ends() -> None:
+    groups = Groups(0.01)
+    first = groups.submit(patient=True)
+    groups.wait()
+    second = groups.submit(patient=True)
+    groups.wait()
+    groups.driver.stop()
+    assert groups.groups == [[first], [second]]
+
+
+@pytest.mark.parametrize(
+    ("window_s", "patient", "size"), [(0.0, True, 10), (3600.0, False, 10), (3600.0, True, 1 << 20)]
+)
+def test_what_does_not_wait(window_s: float, patient: bool, size: int) -> None:
+    """Without a window, without patience, and a group that is large."""
+    groups = Groups(window_s)
+    sent = groups.submit(patient=patient, size=size)
+    groups.wait()
+    groups.driver.stop()
+    assert groups.groups == [[sent]]
+
+
+def test_the_end_waits_for_no_window() -> None:
+    groups = Groups(3600.0)
+    sent = groups.submit(patient=True)
+    groups.driver.stop()
+    assert groups.groups == [[sent]]

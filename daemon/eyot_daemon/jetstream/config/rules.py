@@ -70,6 +70,8 @@ class Taken:
 DAEMON_STREAMS = frozenset({"$MQTT_sess", "$MQTT_msgs", "$MQTT_rmsgs"})
 #: In the metadata of a consumer of these streams that delivers to the daemon alone.
 INTERNAL = "eyot.internal"
+#: In the metadata of a stream whose commits may wait for others while a flash budget is exceeded.
+FLASH_KEY, FLASH_PACED = "eyot.flash", "paced"
 
 _NAME_FORBIDDEN = frozenset(" \t\r\n\f.*>/\\")
 
