@@ -13,7 +13,7 @@ NEEDS := packaging/ensure-packages
 # Two processes; the tests of one file run in one of them, one after the other.
 SIDE_BY_SIDE := -n 2 --dist loadfile
 
-.PHONY: mqtt-kills docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-hub hub-kills hub-wheel cuts storm soak damage upgrades power-loss deb deb-emulated apt-repo image image-run reproducible clean packages
+.PHONY: demo-fleet mqtt-kills docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-hub hub-kills hub-wheel cuts storm soak damage upgrades power-loss deb deb-emulated apt-repo image image-run reproducible clean packages
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -36,6 +36,9 @@ $(VENV)/.complete: pyproject.toml packaging/debian-packages.txt $(wildcard */eyo
 demo: venv  ## the whole story: offline leaf, power cut, link returns, hub complete, Spark tables
 	@$(NEEDS) spark $(if $(findstring nats-server,$(DEMO)),nats)
 	$(BIN)/python tests/story/play.py $(DEMO)
+
+demo-fleet: venv  ## a hub enrols DEVICES (20): one is stolen, one gets a new disk, one is offline for three weeks of readings
+	$(BIN)/python tests/story/fleet.py $(if $(DEVICES),--devices $(DEVICES))
 
 lint: venv  ## formatting, lint, types, import direction, names, stations
 	@$(BIN)/ruff format --check .
