@@ -284,7 +284,7 @@ def _devices(spark: SparkSession, config: Config, options: argparse.Namespace, s
     job = Devices(spark, config)
     job.run(once=options.once, stop=_stop_on_signal(), report=show.batch)
     if options.once:
-        rows = job.table.dataframe(spark).orderBy("device").toArrow().to_pylist()
+        rows = sorted(job.table.to_pylist(), key=lambda row: str(row["device"]))
         show.table(rows, SCHEMA.names)
     return 0
 

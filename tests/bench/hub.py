@@ -46,7 +46,7 @@ from eyot_hub.jetstream import JetStream
 from eyot_hub.jobs.aggregate import Aggregate
 from eyot_hub.jobs.bronze import Ingest
 from eyot_hub.jobs.config import Config, convert
-from eyot_hub.jobs.session import session
+from eyot_hub.jobs.session import register_source, session
 from eyot_hub.options import source_options
 from eyot_hub.range_reader import RangeReader, StreamRange
 from support.server_process import executable
@@ -431,6 +431,7 @@ def main() -> None:
     options = parser.parse_args()
     kinds = options.hub or ["eyotd", "nats-server"]
     spark = session("bench", {"spark.master": f"local[{os.cpu_count()},4]"})
+    register_source(spark)
     spark.range(10).selectExpr("sum(id)").collect()
     notes = Notes()
     for kind in kinds:

@@ -97,7 +97,7 @@ def test_only_what_is_new_is_read(
         job.run(once=True, report=lambda _: None)
         gaps = Gaps(spark, config)
         gaps.run()
-        everything = joined(segments(job.table.dataframe(spark)))
+        everything = joined(segments(spark, job.table, job.table.files()))
         assert gaps.segments.found() == everything
         assert gaps.segments.rows_read == 0
         return gaps

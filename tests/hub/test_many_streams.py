@@ -17,7 +17,7 @@ from eyot_hub.jobs.bronze import PARTITION_BY, SCHEMA, Ingest, _Work, bronze_tab
 from eyot_hub.jobs.config import Config
 from eyot_hub.jobs.coverage import coverage
 from eyot_hub.jobs.files import DataFile
-from eyot_hub.jobs.increments import Span, rows_of, streams_in
+from eyot_hub.jobs.increments import Span, files_of, ranges_of, streams_in
 from eyot_hub.jobs.segments import Segments
 from eyot_hub.planning import Piece, Planner
 from eyot_hub.range_reader import StreamRange
@@ -105,8 +105,8 @@ def test_a_thousand_positions(spark: SparkSession, tmp_path: Path) -> None:
     bronze = bronze_table(config)
     streams = streams_in(spark, bronze)
     spans = [Span(name, created_ns, number % 3, 3) for number, (name, created_ns) in enumerate(streams)]
-    rows = rows_of(spark, bronze, spans)
+    rows = bronze.dataframe(spark, files_of(bronze, spans), ranges=ranges_of(spans))
     assert rows.count() == sum(3 - span.after for span in spans)
     segments = Segments(spark, config, bronze)
-    found = coverage(segments.found(), bronze.dataframe(spark))
+    found = coverage(segments.found(), lambda: bronze.dataframe(spark))
     assert sum(epoch.count for epochs in found.epochs.values() for epoch in epochs) == 3 * STREAMS

@@ -137,12 +137,13 @@ def live(url: str, folder: Path, speculation: bool) -> None:
     from pyspark import TaskContext
     from pyspark.sql import functions as F
 
-    from eyot_hub.jobs.session import session
+    from eyot_hub.jobs.session import register_source, session
 
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)  # of executors, too
     settings = SPECULATION if speculation else {"spark.master": "local[2,4]"}
     fixed = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS), "spark.ui.enabled": "false"}
     spark = session("sink kills", {**settings, **fixed, "spark.driver.host": "127.0.0.1"})
+    register_source(spark)
     noted = folder / "done"
     marks = str(folder)
     while not (folder / "end").exists():

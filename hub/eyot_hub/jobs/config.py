@@ -309,13 +309,13 @@ def load(path: str | Path) -> Config:
 
 def convert(parsed: dict[str, Any], where: str) -> Config:
     """Convert parsed TOML to a configuration. Raises ConfigError, whose text begins with `where`."""
+    parsed = _with_storage_secrets(parsed, where)
     try:
         config = msgspec.convert(parsed, Config)
     except msgspec.ValidationError as error:
         problem, _, key = str(error).partition(" - at `$")
         raise ConfigError(f"{where}: {_misfit(problem, key.strip('.`'))}") from None
-    for key, value in _secrets(config.nats, where).items():
-        config.nats[key] = value
+    config.nats.update(_secrets(config.nats, where, "nats"))
     try:
         for key, problem in _problems(config):
             raise ConfigError(f"{where}: {key}: {problem}")
@@ -354,22 +354,35 @@ def seconds(text: str) -> float:
     return parse_duration_ns(text) / NS_PER_S
 
 
-def _secrets(nats: dict[str, Any], where: str) -> dict[str, str]:
+def _with_storage_secrets(parsed: dict[str, Any], where: str) -> dict[str, Any]:
+    """Resolve the secrets in `lake.storage_options`. A section of another shape is left to the check of types."""
+    lake = parsed.get("lake")
+    options = lake.get("storage_options") if isinstance(lake, dict) else None
+    if not isinstance(lake, dict) or not isinstance(options, dict):
+        return parsed
+    return {
+        **parsed,
+        "lake": {**lake, "storage_options": {**options, **_secrets(options, where, "lake.storage_options")}},
+    }
+
+
+def _secrets(section: dict[str, Any], where: str, name: str) -> dict[str, str]:
     """Resolve values given as `{ env = "NAME" }` or `{ file = "PATH" }`, which keep secrets out of the file."""
     found = {}
-    for key, value in nats.items():
+    for key, value in section.items():
         if isinstance(value, dict):
+            place = f"{where}: {name}.{key}"
             if set(value) == {"env"}:
                 if value["env"] not in os.environ:
-                    raise ConfigError(f"{where}: nats.{key}: the environment variable {value['env']} is not set")
+                    raise ConfigError(f"{place}: the environment variable {value['env']} is not set")
                 found[key] = os.environ[value["env"]]
             elif set(value) == {"file"}:
                 try:
                     found[key] = Path(value["file"]).read_text().strip()
                 except OSError as error:
-                    raise ConfigError(f"{where}: nats.{key}: {value['file']}: {error.strerror or error}") from None
+                    raise ConfigError(f"{place}: {value['file']}: {error.strerror or error}") from None
             else:
-                raise ConfigError(f"{where}: nats.{key}: must be a text, {{ env = ... }} or {{ file = ... }}")
+                raise ConfigError(f"{place}: must be a text, {{ env = ... }} or {{ file = ... }}")
     return found
 
 

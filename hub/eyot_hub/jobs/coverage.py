@@ -12,17 +12,21 @@ sequences only ascend. A step back therefore starts a new epoch of the origin, u
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from eyot_hub.jobs.bronze import EPOCHS_MAX
+from eyot_hub.jobs.compaction import TableFile
+from eyot_hub.jobs.file_rows import Range
+from eyot_hub.jobs.table import LakeTable
 
 ORIGIN: Final = "origin"
 STREAM: Final = "stream"
@@ -40,10 +44,6 @@ SEGMENT_COLUMNS: Final = (
 )
 #: Columns that identify a repeated message.
 REPEAT_COLUMNS: Final = (*SEGMENT_COLUMNS, "subject", "payload")
-_SEGMENT_DDL: Final = (
-    "kind STRING, domain STRING, name STRING, stream STRING, stream_created_ns BIGINT, hub_sequence BIGINT, "
-    "first BIGINT, last BIGINT, first_us BIGINT, last_us BIGINT"
-)
 
 
 class Source(NamedTuple):
@@ -123,8 +123,8 @@ class Coverage:
     epochs: dict[Source, list[Epoch]]
 
 
-def coverage(found: list[Segment], rows: DataFrame) -> Coverage:
-    """Compute what a table holds from the segments of its rows."""
+def coverage(found: list[Segment], rows: Callable[[], DataFrame]) -> Coverage:
+    """Compute what a table holds from the segments of its rows; `rows` returns them where the segments do not suffice."""
     by_source: dict[Source, list[Segment]] = defaultdict(list)
     for segment in found:
         by_source[segment.source].append(segment)
@@ -132,33 +132,22 @@ def coverage(found: list[Segment], rows: DataFrame) -> Coverage:
     return Coverage({source: epochs_of(source, parts, repeats) for source, parts in sorted(by_source.items())})
 
 
-def segments(rows: DataFrame) -> list[Segment]:
-    """Return the segments of bronze rows, in the order in which the hub stored them."""
-    origin = F.struct(
-        F.lit(ORIGIN).alias("kind"),
-        F.coalesce("origin_domain", "domain", F.lit("")).alias("domain"),
-        F.col("origin_stream").alias("name"),
-        F.col("origin_sequence").alias("number"),
-    )
-    own = F.struct(
-        F.lit(STREAM).alias("kind"),
-        F.coalesce("domain", F.lit("")).alias("domain"),
-        F.col("stream").alias("name"),
-        F.col("sequence").alias("number"),
-    )
-    both = F.explode(F.when(F.col("origin_stream").isNull(), F.array(own)).otherwise(F.array(own, origin))).alias("of")
-    flat = rows.select("stream", "stream_created_ns", "sequence", F.unix_micros("stored_at").alias("at_us"), both)
-    flat = flat.select("of.*", "stream", "stream_created_ns", "sequence", "at_us")
-    collected = flat.mapInArrow(_segments_of_task, _SEGMENT_DDL).collect()
-    result = [Segment(Source(*row[:3]), *row[3:]) for row in collected]
+def segments(
+    spark: SparkSession,
+    bronze: LakeTable,
+    files: Sequence[TableFile],
+    ranges: Mapping[str, Sequence[Range]] | None = None,
+) -> list[Segment]:
+    """Return the segments of rows of bronze (`ranges` None: all rows of the files), in the order in which the hub stored them."""
+    found = bronze.collected(spark, _segments_of_task, files, SEGMENT_COLUMNS, ranges)
+    result = [Segment(Source(*row[:3]), *row[3:]) for row in found]
     return sorted(result, key=lambda one: (one.stream_created_ns, one.stream, one.hub_sequence, one.first))
 
 
-def _segments_of_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _segments_of_task(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
     """Convert rows of one or more files to segments, in one task; segments that continue in the next batch are joined."""
     open_: dict[tuple[object, ...], list[int]] = {}
-    done: list[tuple[object, ...]] = []
-    for batch in batches:
+    for batch in (each for rows in batches for each in _by_source(rows) if each.num_rows):
         for key, parts in _segments_of_batch(batch):
             for part in parts:
                 last = open_.get(key)
@@ -166,14 +155,34 @@ def _segments_of_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
                     last[2], last[4] = part[2], part[4]
                     continue
                 if last is not None:
-                    done.append((*key, *last))
+                    yield (*key, *last)
                 open_[key] = part
-    done += [(*key, *last) for key, last in open_.items()]
-    names = [part.split()[0] for part in _SEGMENT_DDL.split(", ")]
-    types = [pa.string() if "STRING" in part else pa.int64() for part in _SEGMENT_DDL.split(", ")]
-    columns = list(zip(*done, strict=True)) if done else [()] * len(names)
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
-    yield pa.RecordBatch.from_arrays(arrays, names)
+    for key, last in open_.items():
+        yield (*key, *last)
+
+
+def _by_source(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield rows of bronze as sequences of the hub's streams, and those that have an origin as sequences of their origins."""
+    yield _numbered(rows, STREAM, [rows.column("domain")], "stream", "sequence")
+    copied = rows.filter(rows.column("origin_stream").is_valid())
+    yield _numbered(
+        copied, ORIGIN, [copied.column("origin_domain"), copied.column("domain")], "origin_stream", "origin_sequence"
+    )
+
+
+def _numbered(rows: pa.RecordBatch, kind: str, domains: list[pa.Array], name: str, number: str) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {
+            "kind": pa.repeat(kind, rows.num_rows),
+            "domain": pc.coalesce(*domains, pa.scalar("", pa.string())),
+            "name": rows.column(name),
+            "number": rows.column(number),
+            "stream": rows.column("stream"),
+            "stream_created_ns": rows.column("stream_created_ns"),
+            "sequence": rows.column("sequence"),
+            "at_us": rows.column("stored_at").cast(pa.int64()),
+        }
+    )
 
 
 def _segments_of_batch(batch: pa.RecordBatch) -> Iterator[tuple[tuple[object, ...], list[list[int]]]]:
@@ -200,7 +209,7 @@ def _segments_of_batch(batch: pa.RecordBatch) -> Iterator[tuple[tuple[object, ..
         yield tuple(value[where[one]].as_py() for value in values), parts
 
 
-def _repeats(rows: DataFrame, by_source: dict[Source, list[Segment]]) -> set[tuple[str, int, int]]:
+def _repeats(table_rows: Callable[[], DataFrame], by_source: dict[Source, list[Segment]]) -> set[tuple[str, int, int]]:
     """Return the places where an origin's sequences step back and the message repeats an earlier one.
 
     A place is (stream, its creation time, hub sequence) of the segment.
@@ -214,6 +223,7 @@ def _repeats(rows: DataFrame, by_source: dict[Source, list[Segment]]) -> set[tup
             highest = max(highest, part.last)
     if not suspects:
         return set()
+    rows = table_rows()
     wanted = sorted({(part.source.name, part.first) for part in suspects})
     table = pa.table(
         [pa.array([name for name, _ in wanted]), pa.array([first for _, first in wanted])], ["_name", "_first"]

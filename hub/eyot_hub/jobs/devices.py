@@ -27,6 +27,7 @@ from eyot_hub.jobs import parsing
 from eyot_hub.jobs.config import Config
 from eyot_hub.jobs.device_record import DeviceRecord, from_state, take, to_state
 from eyot_hub.jobs.device_statuses import said
+from eyot_hub.jobs.session import register_source
 from eyot_hub.jobs.streaming import run_query
 from eyot_hub.jobs.table import LakeTable, TableSpec
 from eyot_hub.progress import BatchProgress
@@ -129,7 +130,7 @@ class Devices:
         fresh = {row["device"]: _as_row(row) for row in batch.toArrow().to_pylist()}
         if fresh:
             self.table.refresh()
-            held = {row["device"]: row for row in self.table.dataframe(self._spark).toArrow().to_pylist()}
+            held = {row["device"]: row for row in self.table.to_pylist()}
             self.table.replace([row for _, row in sorted({**held, **fresh}.items())])
 
     def _rows(self) -> DataFrame:
@@ -152,6 +153,7 @@ class Devices:
             "subjects": json.dumps(sorted(subjects | set(self._config.fleet.subjects))),
             "maxOffsetsPerTrigger": str(self._config.bronze.max_messages_per_commit),
         }
+        register_source(self._spark)
         return self._spark.readStream.format("jetstream").options(**options).load()
 
 

@@ -68,9 +68,13 @@ class FileRows:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for listed in batches:
-            for file in listed.to_pylist():
-                for rows in row_groups(self._place, [file["path"]], self._inside):
-                    yield from self._rows(file, rows)
+            yield from self.of(listed.to_pylist())
+
+    def of(self, listed: Iterable[Mapping[str, str | None]]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of files, each given as its `path` and the texts of its partition."""
+        for file in listed:
+            for rows in row_groups(self._place, [str(file["path"])], self._inside):
+                yield from self._rows(file, rows)
 
     def _rows(self, file: Mapping[str, str | None], rows: pa.Table) -> Iterator[pa.RecordBatch]:
         if self._ranges is not None:

@@ -168,7 +168,7 @@ class Gaps:
         self._bronze.refresh()
         self.origins.refresh()
         self.gaps.refresh()
-        found = coverage(self.segments.found(), self._bronze.dataframe(self._spark, columns=REPEAT_COLUMNS))
+        found = coverage(self.segments.found(), lambda: self._bronze.dataframe(self._spark, columns=REPEAT_COLUMNS))
         remembered = self._remembered()
         said, moved = self._ask(remembered) if self._config.gaps.ask_origins else ({}, [])
         known = {
@@ -183,7 +183,7 @@ class Gaps:
 
     def _remembered(self) -> dict[Source, list[Known]]:
         kept: dict[Source, list[Known]] = {}
-        for row in self.origins.dataframe(self._spark).toArrow().to_pylist():
+        for row in self.origins.to_pylist():
             if row["created_ns"] is not None:
                 source = Source(row["kind"], row["domain"], row["stream"])
                 heard_us = _us(row["heard_at"])
@@ -202,7 +202,7 @@ class Gaps:
 
     def _seen_before(self) -> list[Gap]:
         """Return the gaps that the previous run found at origins."""
-        rows = self.gaps.dataframe(self._spark).where("since is not null").toArrow().to_pylist()
+        rows = [row for row in self.gaps.to_pylist() if row["since"] is not None]
         return [
             Gap(
                 Source(row["kind"], row["domain"], row["stream"]),

@@ -7,11 +7,11 @@ above sequence N" is therefore exactly what is new, whatever files hold the rows
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from eyot_hub.jobs.compaction import TableFile
 from eyot_hub.jobs.file_rows import Range
@@ -88,13 +88,6 @@ def limited(spans: list[Span], rows: int) -> list[Span]:
     if total <= rows:
         return spans
     return [replace(span, until=span.after - (span.after - span.until) * rows // total) for span in spans]
-
-
-def rows_of(
-    spark: SparkSession, table: LakeTable, spans: list[Span], columns: Sequence[str] | None = None
-) -> DataFrame:
-    """Return the rows of all spans; only files that may hold some are read."""
-    return table.dataframe(spark, files_of(table, spans), columns, ranges_of(spans))
 
 
 def ranges_of(spans: list[Span]) -> dict[str, list[Range]]:

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from eyot_hub.jobs.config import Config
+from eyot_hub.jobs.session import register_source
 from eyot_hub.jobs.streaming import run_query
 from eyot_hub.progress import BatchProgress
 
@@ -30,6 +31,7 @@ def ingest_parquet(
 ) -> None:
     """Run the query until it has caught up (`once`), or until `stop` returns True. Raises the query's failure."""
     options = {**config.source_mapping(), "maxOffsetsPerTrigger": str(config.bronze.max_messages_per_commit)}
+    register_source(spark)
     rows = spark.readStream.format("jetstream").options(**options).load().withColumn("date", F.expr(_UTC_DATE))
     writer = (
         rows.writeStream.format("parquet")

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 from eyot_hub.jobs.bronze import position_id
 from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.coverage import SEGMENT_COLUMNS, Segment, Source, segments
-from eyot_hub.jobs.increments import new_spans, rows_of, streams_in
+from eyot_hub.jobs.coverage import Segment, Source, segments
+from eyot_hub.jobs.increments import files_of, new_spans, ranges_of, streams_in
 from eyot_hub.jobs.table import LakeTable, TableSpec
 
 SCHEMA: Final = pa.schema(
@@ -51,14 +51,14 @@ class Segments:
         """Process new rows; return all segments, joined, in the order in which the hub stored them."""
         self.table.refresh()
         bronze = self._bronze
-        held = [_segment(row) for row in self._rows() if row["bronze"] == bronze.table_id]
+        held = [_segment(row) for row in self.table.to_pylist() if row["bronze"] == bronze.table_id]
         spans = new_spans(
             streams_in(self._spark, bronze),
             lambda *at: self.table.position(self._id(*at)),
             lambda *at: bronze.position(position_id(*at)),
         )
         self.rows_read = sum(span.until - span.after for span in spans)
-        fresh = segments(rows_of(self._spark, bronze, spans, SEGMENT_COLUMNS)) if spans else []
+        fresh = segments(self._spark, bronze, files_of(bronze, spans), ranges_of(spans)) if spans else []
         everything = joined([*held, *fresh])
         if spans:
             rewrite = len(held) + len(fresh) > 2 * len(everything) + SLACK
@@ -69,10 +69,6 @@ class Segments:
 
     def _id(self, stream: str, created_ns: int) -> str:
         return f"{self._bronze.table_id}/{position_id(stream, created_ns)}"
-
-    def _rows(self) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self.table.dataframe(self._spark).toArrow().to_pylist()
-        return rows
 
     def _write(self, found: Iterable[Segment]) -> list[Any]:
         rows = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from eyot_hub.errors import HubError
 from eyot_hub.source import JetStreamDataSource
 
 _CORES: Final = os.cpu_count() or 1
@@ -30,7 +32,10 @@ _DEFAULTS: Final = {"spark.sql.session.timeZone": "UTC", "spark.sql.execution.ar
 
 
 def session(app_name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """Return the active session or a new one, with `format("jetstream")` registered."""
+    """Return the active session or a new one.
+
+    Only a job that reads by `format("jetstream")` calls `register_source`, which starts Spark SQL: seconds on a cluster.
+    """
     # Workers run this interpreter with its packages, even where Spark would find another one first.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     chosen = dict(settings or {})
@@ -44,6 +49,18 @@ def session(app_name: str, settings: Mapping[str, str] | None = None) -> SparkSe
     builder = SparkSession.builder.appName(app_name)
     for name, value in {**_DEFAULTS, **chosen}.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    return builder.getOrCreate()
+
+
+def register_source(spark: SparkSession) -> None:
+    """Register `format("jetstream")`.
+
+    Raises HubError when the workers' Python is not on this machine, since Spark plans such a source with it in the driver.
+    """
+    python = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    if shutil.which(python) is None:
+        raise HubError(
+            f"spark.pyspark.python: there is no {python} here, and Spark plans streaming queries with it in the driver. "
+            "Submit from a folder where this path leads to the driver's environment"
+        )
     spark.dataSource.register(JetStreamDataSource)
-    return spark

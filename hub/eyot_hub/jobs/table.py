@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
 import msgspec
@@ -26,12 +26,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from eyot_hub.errors import HubError
+from eyot_hub.grouping import grouped
 from eyot_hub.jobs.compaction import TableFile, joined, partition_text, small_files
-from eyot_hub.jobs.file_rows import FileRows, Range
+from eyot_hub.jobs.file_rows import FileRows, Range, row_groups
 from eyot_hub.jobs.files import DataFile, FileWriter, Place, filesystem, sync
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 DEFAULT_COMPRESSION: Final = "zstd"
 # For commits that remove files. delta-rs does not detect that an intervening commit removed the same files, and both
 # replacements would stand. Such a commit is refused after any intervening commit.
@@ -280,20 +282,54 @@ class LakeTable:
         `ranges`: only rows in one of their stream's ranges (for a table partitioned by streams). Tasks read the files
         as they write them, by the storage's own options, which Spark does not know.
         """
-        wanted = self.spec.schema if columns is None else pa.schema([self.spec.schema.field(name) for name in columns])
+        wanted = self._columns(columns)
         schema = from_arrow_schema(wanted)
         chosen = self.files() if files is None else files
         if not chosen:
             return spark.createDataFrame([], schema)
-        partitions = [[partition_text(file.partition.get(name)) for file in chosen] for name in self.spec.partition_by]
-        listed = pa.table(
-            [pa.array([file.path for file in chosen]), *(pa.array(values, pa.string()) for values in partitions)],
-            names=["path", *self.spec.partition_by],
-        )
+        fields = [pa.field(name, pa.string()) for name in ("path", *self.spec.partition_by)]
+        listed = pa.Table.from_pylist(self._named(chosen), pa.schema(fields))
         tasks = max(1, min(len(chosen), spark.sparkContext.defaultParallelism))
         frame = spark.createDataFrame(listed)
         frame = frame.coalesce(1) if tasks == 1 else frame.repartition(tasks)
         return frame.mapInArrow(FileRows(self.spec.place, wanted, self.spec.partition_by, ranges), schema)
+
+    def collected(
+        self,
+        spark: SparkSession,
+        task: Callable[[Iterator[pa.RecordBatch]], Iterator[T]],
+        files: Sequence[TableFile],
+        columns: Sequence[str],
+        ranges: Mapping[str, Sequence[Range]] | None = None,
+    ) -> list[T]:
+        """Return what `task` makes of the rows that `dataframe` has of these files; each task gets whole files.
+
+        Nothing of Spark SQL takes part: a cluster needs seconds for its first query.
+        """
+        if not files:
+            return []
+        read, context = (
+            FileRows(self.spec.place, self._columns(columns), self.spec.partition_by, ranges),
+            spark.sparkContext,
+        )
+        groups = grouped(self._named(files), [file.rows for file in files], context.defaultParallelism)
+        found: list[T] = context.parallelize(groups, len(groups)).flatMap(lambda group: task(read.of(group))).collect()
+        return found
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """Return all rows of a small table that is not partitioned, read by this process alone."""
+        groups = row_groups(self.spec.place, [file.path for file in self.files()], self.spec.schema)
+        return [row for rows in groups for row in rows.to_pylist()]
+
+    def _columns(self, columns: Sequence[str] | None) -> pa.Schema:
+        return self.spec.schema if columns is None else pa.schema([self.spec.schema.field(name) for name in columns])
+
+    def _named(self, files: Sequence[TableFile]) -> list[dict[str, str | None]]:
+        """Return each file's path and the texts of its partition."""
+        return [
+            {"path": file.path, **{name: partition_text(file.partition.get(name)) for name in self.spec.partition_by}}
+            for file in files
+        ]
 
     def rows(self) -> int:
         return sum(file.rows for file in self.files())

@@ -87,6 +87,24 @@ def test_a_secret_from_a_file(tmp_path: Path) -> None:
     assert config.source().read.connect.password == "geheim"
 
 
+def test_secrets_of_object_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUB_PASSWORD", "geheim")
+    monkeypatch.setenv("STORAGE_KEY", "me")
+    secret = tmp_path / "secret"
+    secret.write_text("s3cr3t\n")
+    keys = f'AWS_REGION = "eu", AWS_ACCESS_KEY_ID = {{ env = "STORAGE_KEY" }}, AWS_SECRET_ACCESS_KEY = {{ file = "{secret}" }}'
+    text = GOOD.replace("[lake]", f"[lake]\nstorage_options = {{ {keys} }}")
+    expected = {"AWS_REGION": "eu", "AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "s3cr3t"}
+    assert load(written(tmp_path, text)).lake.storage_options == expected
+    for new, words in (
+        ('{ file = "/none" }', "AWS_SECRET_ACCESS_KEY: /none: No such file or directory"),
+        ('{ env = "HUB_NONE" }', "AWS_SECRET_ACCESS_KEY: the environment variable HUB_NONE is not set"),
+        ('{ key = "x" }', "AWS_SECRET_ACCESS_KEY: must be a text, "),
+    ):
+        with pytest.raises(ConfigError, match=f"hub.toml: lake.storage_options.{words}"):
+            load(written(tmp_path, text.replace(f'{{ file = "{secret}" }}', new)))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
