@@ -13,7 +13,7 @@ NEEDS := packaging/ensure-packages
 # Two processes; the tests of one file run in one of them, one after the other.
 SIDE_BY_SIDE := -n 2 --dist loadfile
 
-.PHONY: demo-fleet mqtt-kills docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-hub hub-kills hub-wheel cuts storm soak damage upgrades power-loss deb deb-emulated apt-repo image image-run reproducible clean packages
+.PHONY: demo-fleet mqtt-kills docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-hub hub-kills hub-wheel hub-cluster cuts storm soak damage upgrades power-loss deb deb-emulated apt-repo image image-run reproducible clean packages
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -104,6 +104,10 @@ hub-kills: venv  ## SIGKILL for drivers and workers of every job and of the sink
 hub-wheel:  ## the hub's jobs from the built wheel in a fresh virtual environment, under spark-submit
 	@$(NEEDS) base nats spark
 	tests/support/submit-wheel
+
+hub-cluster: venv  ## the hub's jobs on a standalone cluster of Spark: packed environment, kills, times; CLUSTER="--rounds N"
+	@$(NEEDS) nats spark
+	$(BIN)/python tests/support/hub_cluster.py $(CLUSTER)
 
 cuts: venv  ## 200 random cuts of a leaf link and kills of its ends, clients on both sides; CUTS="--cuts N --hub KIND --seed N"
 	@$(NEEDS) nats

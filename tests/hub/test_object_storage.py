@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +19,7 @@ from eyot_hub.jobs.report import write_report
 from eyot_hub.jobs.table import Fenced, LakeTable, TableSpec
 from support.hub_truth import NEW_YEAR_MS, Hub, message, series, truth
 from support.jobs_config import jobs_config
-from support.server_process import free_port
+from support.object_storage import ObjectStorage
 from support.streams import Streams
 
 NAME = "Größe=1"  # a stream whose name is no plain folder
@@ -32,32 +27,9 @@ NAME = "Größe=1"  # a stream whose name is no plain folder
 
 @pytest.fixture(scope="module")
 def storage() -> Iterator[dict[str, str]]:
-    """Options for an empty bucket `lake`. (A process of its own: delta-rs does not let other threads of this one run while it waits.)"""
-    port = free_port()
-    command = [str(Path(sys.executable).with_name("moto_server")), "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + 120
-        while True:
-            try:
-                urllib.request.urlopen(
-                    urllib.request.Request(f"http://127.0.0.1:{port}/lake", method="PUT"), timeout=30
-                )
-                break
-            except urllib.error.URLError:
-                assert server.poll() is None
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
-        yield {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-            "AWS_ACCESS_KEY_ID": "me",
-            "AWS_SECRET_ACCESS_KEY": "geheim",
-            "AWS_REGION": "us-east-1",
-            "AWS_ALLOW_HTTP": "true",
-        }
-    finally:
-        server.kill()
-        server.wait()
+    """Options for an empty bucket `lake`."""
+    with ObjectStorage("lake") as running:
+        yield running.options
 
 
 def config(url: str, folder: Path, storage: dict[str, str], **lake: str) -> Config:

@@ -8,21 +8,32 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
 
 
 class JobProcess:
-    """`python ARGUMENTS` in a process group of its own; what it says is appended to `log`."""
+    """`python ARGUMENTS` (or another program, in its environment and folder) in a process group of its own; what it says is appended to `log`."""
 
-    def __init__(self, arguments: Sequence[str], log: Path) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        log: Path,
+        program: Sequence[str] = (sys.executable,),
+        environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+    ) -> None:
         self._log = log
         with log.open("ab") as file:
             self._process = subprocess.Popen(
-                [sys.executable, *arguments], stdout=file, stderr=file, start_new_session=True
+                [*program, *arguments], stdout=file, stderr=file, start_new_session=True, env=environment, cwd=folder
             )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @property
     def running(self) -> bool:

@@ -18,9 +18,9 @@ Message = tuple[str, bytes] | tuple[str, bytes, dict[str, str]]
 class Streams:
     """One client of a server, for the tests' side of things."""
 
-    def __init__(self, port: int, user: str | None = None) -> None:
+    def __init__(self, port: int, user: str | None = None, password: str | None = None) -> None:
         self.url = f"nats://127.0.0.1:{port}"
-        self._options = ConnectOptions((self.url,), user=user, password=user, timeout_s=10.0, retry_s=10.0)
+        self._options = ConnectOptions((self.url,), user=user, password=password or user, timeout_s=10.0, retry_s=10.0)
 
     def api(self, what: str, body: Any = None) -> dict[str, Any]:
         """One request to the JetStream API; fails the test when the answer is an error."""

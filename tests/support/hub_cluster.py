@@ -1,0 +1,412 @@
+"""`make hub-cluster`: the jobs on a standalone cluster of Spark, from the built wheel, with executors from a packed environment.
+
+A master and three workers run as real processes on loopback, with Spark's own authentication and encryption. The jobs run by `spark-submit`
+in client mode, and every secret comes from a file. The first part measures each job beside a program that only starts: a session, and
+one task of Python on each executor. The second part has its tables on object storage. A worker with its executor, and the driver, are
+killed in the middle of ingest, aggregate and devices. Every row must be there, once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import resource
+import secrets
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).parents[1])]
+
+from deltalake import DeltaTable
+from pyarrow import fs
+
+from eyot_hub.jobs.files import Place, filesystem
+from support.hub_truth import DAY_MS, NEW_YEAR_MS, Reading, message, series, truth
+from support.job_process import JobProcess
+from support.nats_server import NatsServer
+from support.object_storage import ObjectStorage
+from support.spark_cluster import SparkCluster
+from support.streams import Streams
+
+TOP = Path(__file__).parents[2]
+STREAM = "READINGS"
+DEVICES = 20
+ROWS = 20_000
+WORKERS = 3
+PER_COMMIT = 500
+JOBS = ("ingest", "aggregate", "gaps", "devices")
+WAIT_S_MAX = 600.0
+POLL_S = 0.02
+BROKER = """
+server_name: hub
+jetstream { store_dir: "%WORKDIR%/js" }
+authorization { user: hub, password: "PASSWORD" }
+"""
+SPARK = """
+spark.authenticate true
+spark.authenticate.secret SECRET
+spark.network.crypto.enabled true
+spark.driver.host 127.0.0.1
+spark.ui.enabled false
+spark.executor.memory 768m
+"""
+TABLES = """
+[[silver]]
+name = "readings"
+subjects = ["readings.>"]
+device = "$.device"
+event_time = "$.at"
+event_time_unit = "ms"
+columns = { metric = "string", value = "double" }
+required = ["metric"]
+[[gold]]
+name = "minute"
+silver = "readings"
+metric = "metric"
+value = "value"
+percentiles = [0.5]
+"""
+#: Spark's own start: a session, and a task on every executor, which the barrier makes run at once.
+START = """
+import json, sys
+from pyspark import BarrierTaskContext
+from pyspark.sql import SparkSession
+
+def started(_):
+    import eyot_hub
+    BarrierTaskContext.get().barrier()
+    return [(sys.executable, eyot_hub.__file__)]
+
+context = SparkSession.builder.appName("start").getOrCreate().sparkContext
+tasks = context.parallelize(range(WORKERS), WORKERS).barrier()
+print(json.dumps({"found": tasks.mapPartitions(started).collect()}), flush=True)
+"""
+
+
+class Environments:
+    """The driver's virtual environment with the wheel, and the archive for the executors; made unless `folder` has them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.driver, self.archive, self.unpacked = folder / "driver", folder / "environment.tar.gz", folder / "unpacked"
+        if not self.archive.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            self._make(folder)
+        (self.package,) = self.driver.glob("lib/python*/site-packages/eyot_hub")
+        if not self.unpacked.exists():
+            self.unpacked.mkdir()
+            run("tar", "xzf", str(self.archive), "-C", str(self.unpacked))
+        self.spark = self.package.with_name("pyspark")
+
+    def _make(self, folder: Path) -> None:
+        # A wheel holds what is committed, and nothing may come from the working tree.
+        run("git", "clone", "-q", str(TOP), str(folder / "source"))
+        run("python3", "-m", "venv", str(self.driver))
+        pip = [str(self.driver / "bin" / "python"), "-m", "pip", "-q"]
+        run(*pip, "wheel", "--no-deps", "-w", str(folder / "dist"), str(folder / "source"))
+        (wheel,) = (folder / "dist").glob("eyot-*.whl")
+        run(*pip, "install", f"{wheel}[hub]")
+        run(str(folder / "source" / "packaging" / "pack-hub"), str(wheel), str(self.archive))
+        run("rm", "-rf", str(folder / "source"))
+
+
+def run(*command: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    subprocess.run(command, check=True, env=environment)
+
+
+@dataclass
+class Trial:
+    """One lake, and the jobs that fill it.
+
+    `storage`: delta-rs's options, for a lake on object storage. `packed`: executors fetch the archive; otherwise it lies unpacked.
+    """
+
+    folder: Path
+    environments: Environments
+    cluster: SparkCluster
+    url: str
+    password: Path
+    root: str
+    storage: dict[str, str] = field(default_factory=dict)
+    per_commit: int = 1_000_000
+    packed: bool = False
+    submitted: int = 0
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True)
+        # Spark plans streaming queries in the driver, with the executors' Python.
+        (self.folder / "environment").symlink_to(self.environments.driver)
+        self.checkpoint = self.folder / "checkpoints" / "devices-checkpoint"
+        self._toml = self.folder / "hub.toml"
+        lines = ["[nats]", f'servers = "{self.url}"', 'user = "hub"']
+        lines += [f"password = {{ file = {json.dumps(str(self.password))} }}"]
+        lines += [
+            "[lake]",
+            f'path = "{self.root}"',
+            f'checkpoints = "{self.folder}/checkpoints"',
+            "[lake.storage_options]",
+        ]
+        for name, value in self.storage.items():
+            (self.folder / name).write_text(f"{value}\n")
+            lines.append(f"{name} = {{ file = {json.dumps(str(self.folder / name))} }}")
+        lines += ["[bronze]", f'streams = ["{STREAM}"]', f"partitions = {WORKERS}"]
+        lines += [f"max_messages_per_commit = {self.per_commit}"]
+        self._toml.write_text("\n".join(lines) + TABLES)
+
+    def submit(self, program: Path, *arguments: str) -> Submission:
+        """Start a program on the cluster, with the packed environment on its executors."""
+        self.submitted += 1
+        log = self.folder / f"{self.submitted:02}-{arguments[0] if arguments else program.stem}.log"
+        python = "./environment/bin/python" if self.packed else str(self.environments.unpacked / "bin" / "python")
+        settings = {
+            "spark.pyspark.python": python,
+            "spark.pyspark.driver.python": str(self.environments.driver / "bin" / "python"),
+        }
+        more = ["--archives", f"{self.environments.archive}#environment"] if self.packed else []
+        return Submission(self.cluster.submit(program, arguments, settings, more, self.folder, log), log)
+
+    def job(self, command: str) -> Submission:
+        """Start a job of the hub."""
+        ending = {"gaps": "--check"}.get(command, "--once")
+        return self.submit(self.environments.package / "main.py", command, "-c", str(self._toml), "--json", ending)
+
+    def start(self) -> Submission:
+        """Start the program that does nothing but start."""
+        program = self.folder / "start.py"
+        program.write_text(START.replace("WORKERS", str(WORKERS)))
+        return self.submit(program)
+
+    def version(self, *table: str) -> int:
+        """The version of a table; -1: there is none."""
+        root = "/".join([self.root, *table])
+        if not DeltaTable.is_deltatable(root, storage_options=self.storage or None):
+            return -1
+        return int(DeltaTable(root, storage_options=self.storage or None).version())
+
+    def data_files(self, *table: str) -> int:
+        """How many data files a table's folder holds, committed or not."""
+        files, root = filesystem(Place("/".join([self.root, *table]), tuple(self.storage.items())))
+        found = files.get_file_info(fs.FileSelector(root, allow_not_found=True, recursive=True))
+        return sum(file.path.endswith(".parquet") and "_delta_log" not in file.path for file in found)
+
+    def rows(self, *table: str) -> list[dict[str, Any]]:
+        """All rows of a table, as any reader of Delta finds them."""
+        delta = DeltaTable("/".join([self.root, *table]), storage_options=self.storage or None)
+        rows: list[dict[str, Any]] = delta.to_pyarrow_table().to_pylist()
+        return rows
+
+    def check(self, readings: list[Reading]) -> None:
+        """Every reading is in every table, once."""
+        payloads = Counter((row["subject"], bytes(row["payload"])) for row in self.rows("bronze"))
+        assert payloads == Counter((subject, payload) for subject, payload, *_ in map(message, readings))
+        silver = Counter(
+            (row["device"], _ms(row["event_time"]), row["value"]) for row in self.rows("silver", "readings")
+        )
+        assert silver == Counter(readings)
+        assert not self.rows("quarantine")
+        names = ("count", "min", "max", "mean", "p50")
+        gold = {
+            (row["device"], _ms(row["window_start"])): tuple(row[name] for name in names)
+            for row in self.rows("gold", "minute")
+        }
+        assert gold == truth(readings)
+        assert len(self.rows("gold", "minute")) == len(gold)
+        devices = {row["device"]: row["readings"] for row in self.rows("devices")}
+        assert devices == Counter(device for device, _, _ in readings)
+        assert len(self.rows("devices")) == len(devices)
+        assert not self.rows("gaps")
+
+
+@dataclass
+class Submission:
+    """A program on the cluster."""
+
+    process: JobProcess
+    log: Path
+    begun: float = field(default_factory=time.monotonic)
+
+    def done(self) -> float:
+        """Wait for the end, which must be a success; return the seconds since the submission."""
+        status = self.process.wait()
+        assert status == 0, f"{self.log.name}: status {status}\n{self.process.log()}"
+        return time.monotonic() - self.begun
+
+    def text(self) -> str:
+        """All that the program and Spark in it said."""
+        return self.log.read_text(errors="replace")
+
+    def values(self) -> list[dict[str, Any]]:
+        """The results that the program printed."""
+        return [json.loads(line) for line in self.text().splitlines() if line.startswith("{")]
+
+    def first_task(self) -> tuple[str, str]:
+        """Wait for the first task; return the application, and the executor that has it."""
+        pattern = r"app ID (app-\S+).*?Starting task [^\n]*?executor (\d+)"
+        self.until(lambda: re.search(pattern, self.text(), re.DOTALL) is not None)
+        found = re.search(pattern, self.text(), re.DOTALL)
+        assert found is not None
+        return found[1], found[2]
+
+    def until(self, happened: Callable[[], bool]) -> None:
+        """Wait for an event, while the program runs."""
+        deadline = time.monotonic() + WAIT_S_MAX
+        while not happened():
+            assert self.process.running, f"{self.log.name}: ended too early\n{self.process.log()}"
+            assert time.monotonic() < deadline, f"{self.log.name}: {self.process.log()}"
+            time.sleep(POLL_S)
+
+
+def _ms(at: datetime) -> int:
+    return round(at.timestamp() * 1000)
+
+
+def readings_of_days() -> list[Reading]:
+    """Readings of all devices, of several days."""
+    each = ROWS // DEVICES
+    return [reading for n in range(DEVICES) for reading in series(f"d{n}", NEW_YEAR_MS + n % 4 * DAY_MS, each)]
+
+
+def measure(lakes: list[Trial], readings: list[Reading]) -> None:
+    """Run every job undisturbed for each lake, and print what it takes beyond a program that only starts."""
+    taken: dict[str, list[tuple[float, float]]] = defaultdict(list)
+
+    def timed(name: str, started: Callable[[], Submission]) -> Submission:
+        before = _cpu_s()
+        submission = started()
+        seconds = submission.done()
+        taken[name].append((seconds, _cpu_s() - before))
+        print(f"  {name}: {seconds:.1f} s", flush=True)
+        return submission
+
+    for lake in lakes:
+        check_start(timed("start", lake.start), lake.environments.unpacked)
+        for job in JOBS:
+            values = timed(job, partial(lake.job, job)).values()
+            if job == "ingest":
+                print(
+                    f"    of these in the round itself: {sum(value['seconds'] for value in values):.1f} s", flush=True
+                )
+        lake.check(readings)
+    started = [statistics.median(column) for column in zip(*taken["start"], strict=True)]
+    print(
+        f"| job | beyond Spark's start ({started[0]:.1f} s, CPU of the driver {started[1]:.1f} s) | CPU of the driver beyond it |"
+    )
+    for job in JOBS:
+        seconds, cpu_s = (statistics.median(column) for column in zip(*taken[job], strict=True))
+        print(f"| {job} | {seconds - started[0]:+.1f} s | {cpu_s - started[1]:+.1f} s |", flush=True)
+
+
+def check_start(submission: Submission, folder: Path) -> None:
+    """Check that every executor took interpreter and packages from this folder."""
+    found = submission.values()[0]["found"]
+    assert len(found) == WORKERS
+    for interpreter, package in found:
+        assert Path(interpreter).is_relative_to(folder), interpreter
+        assert Path(package).is_relative_to(folder), package
+
+
+def _cpu_s() -> float:
+    """CPU time of the submissions that ended: JVM and Python of the driver."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def kill_in_the_middle(trial: Trial, readings: list[Reading], hidden: list[str]) -> None:
+    """Kill a worker and the driver under ingest, and each of them under aggregate and devices; then every row is there, once."""
+    cluster = trial.cluster
+    start = trial.start()
+    print(f"  start: {start.done():.1f} s", flush=True)
+    check_start(start, cluster.folder)
+    ingest = trial.job("ingest")
+    ingest.until(lambda: trial.version("bronze") >= 3)
+    shown = [line for line in cluster.command_lines() for secret in hidden if secret in line]
+    assert not shown, f"a secret is in a command line: {shown[0]}"
+    cluster.kill_worker(0)
+    ingest.until(lambda: "Lost executor" in ingest.text())
+    seen = trial.version("bronze")
+    ingest.until(lambda: trial.version("bronze") >= seen + 2)
+    ingest.process.kill()
+    held = len(trial.rows("bronze"))
+    assert 0 < held < len(readings)
+    print(f"  ingest: a worker and the driver killed, {held} rows then", flush=True)
+    cluster.start_worker(0)
+    trial.job("ingest").done()
+    for job, begun in (
+        ("aggregate", lambda: trial.data_files("silver", "readings") > 0),
+        ("devices", lambda: (trial.checkpoint / "offsets" / "0").exists()),
+    ):
+        first = trial.job(job)
+        first.until(begun)
+        first.process.kill()
+        print(f"  {job}: the driver killed", flush=True)
+        second = trial.job(job)
+        number = cluster.worker_of(*second.first_task())
+        cluster.kill_worker(number)
+        print(f"  {job}: the worker of its task killed", flush=True)
+        second.done()
+        assert "Lost executor" in second.text()
+        cluster.start_worker(number)
+    trial.job("gaps").done()
+    trial.check(readings)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description="Run the hub's jobs on a standalone cluster of Spark, and kill parts of it."
+    )
+    parser.add_argument("--rounds", type=int, default=1, help="how often each job is measured; the first round is cold")
+    parser.add_argument(
+        "--environments", type=Path, help="keep the environments in this folder, and use them if they are there"
+    )
+    parser.add_argument("--no-kills", action="store_true", help="only measure")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        folder = Path(name)
+        environments = Environments(options.environments or folder / "environments")
+        password, secret = secrets.token_hex(16), secrets.token_hex(16)
+        for file, text in (("password", f"{password}\n"), ("spark.conf", SPARK.replace("SECRET", secret))):
+            (folder / file).touch(mode=0o600)
+            (folder / file).write_text(text)
+        (folder / "cluster").mkdir()
+        readings = readings_of_days()
+        with (
+            NatsServer(BROKER.replace("PASSWORD", password), folder / "server") as server,
+            SparkCluster(environments.spark, folder / "cluster", folder / "spark.conf", WORKERS) as cluster,
+            ObjectStorage("lake") as storage,
+        ):
+            streams = Streams(server.client_port, "hub", password)
+            streams.create(STREAM, [f"{STREAM.lower()}.>"])
+            assert streams.publish(map(message, readings)) == ROWS
+            print(
+                f"{WORKERS} workers, {ROWS} readings; undisturbed, on a folder, the environment unpacked before:",
+                flush=True,
+            )
+            parts = environments, cluster, streams.url, folder / "password"
+            measure(
+                [Trial(folder / f"round-{n}", *parts, f"{folder}/lake-{n}") for n in range(options.rounds)], readings
+            )
+            if not options.no_kills:
+                print("with kills, on object storage, executors fetch the packed environment:", flush=True)
+                trial = Trial(folder / "killed", *parts, "s3://lake/hub", storage.options, PER_COMMIT, packed=True)
+                kill_in_the_middle(trial, readings, [password, secret, storage.options["AWS_SECRET_ACCESS_KEY"]])
+            told = cluster.logs() + "".join(file.read_text(errors="replace") for file in folder.glob("*/**/*.log"))
+            assert password not in told
+            assert secret not in told
+        print("every row is there, once")
+
+
+if __name__ == "__main__":
+    main()
