@@ -193,7 +193,7 @@ def test_a_user_logs_in_and_acts_by_keyboard(tmp_path: Path, browser: Chromium) 
         kept(browser, "page-actions")
         _tab_to(browser, "Reconnect now")
         browser.press("Enter")
-        browser.until("document.getElementById('outcome').textContent === 'Connecting.'")
+        browser.until("document.getElementById('outcome').textContent.startsWith('Connecting SYS@')")
         assert browser.value("document.activeElement.textContent") == "Reconnect now"
         browser.value("poll()")
         options = "document.getElementById('forget-which').options"

@@ -132,7 +132,7 @@ async def test_a_user_logs_in_acts_and_logs_out(page: Page, lines: Callable[[], 
     status, told = await page.login()
     assert (status, told["user"]) == (200, "root")
     assert set_cookie(page.answer).endswith("; Path=/; HttpOnly; SameSite=Strict; Max-Age=28800")
-    assert await page.post("/eyot/actions/reconnect", {"link": "x\n"}) == (200, {"done": "Connecting."})
+    assert await page.post("/eyot/actions/reconnect", {"link": "x\n"}) == (200, {"done": "Connecting x\n."})
     page.problem = "no"
     assert await page.post("/eyot/actions/reconnect", {"link": "y"}) == (409, {"error": "no"})
     assert await page.post("/eyot/actions/forget", ORDER) == (200, {"done": "Forgotten."})

@@ -226,7 +226,7 @@ class Access:
         self._broker.flush()
         words = f"reconnects link {_quoted(order.link)}"
         self._audit(request, session, f"{words}: refused: {problem}" if problem else words)
-        return refusal(409, problem) if problem else _done("Connecting.")
+        return refusal(409, problem) if problem else _done(f"Connecting {order.link}.")
 
     async def _forget(self, request: HttpRequest, session: Session, order: ForgetOrder) -> HttpResponse:
         ended = trio.Event()
