@@ -80,6 +80,8 @@ class Target:
     context: str | None = None
     #: who logs in instead of what the options name: a user of the moment, whose seed is in no file
     login: Credentials | None = None
+    #: subjects of answers begin with this; "": as the context says
+    inbox_prefix: str = ""
     #: the device whose reports are asked for over NATS; "": the control socket's daemon
     device: str = ""
 
@@ -214,7 +216,7 @@ class Target:
             _check_creds(self.creds)
         seed = None if self.nkey is None else _read_seed(self.nkey)
         login = self.login
-        inbox_prefix = self._context.inbox_prefix or "_INBOX"
+        inbox_prefix = self.inbox_prefix or self._context.inbox_prefix or "_INBOX"
         token = self.user if self.password is None else None
         scheme, separator, rest = self.server.strip().rpartition("://")
         scheme = scheme.lower()

@@ -49,7 +49,9 @@ class Asker:
     def enrol(self, token: Token, name: str) -> tuple[EnrolmentAnswer, Claims]:
         """Ask for enrolment with a token; return the answer and the claims of the device's token in it."""
         request = EnrolmentRequest(key=self.key, name=name, facts=self.facts)
-        answer = self._ask(f"{ENROL}.{token.id}", request, token.credentials, {SIGNED_BY_TOKEN: token.credentials.seed})
+        asker = dataclasses.replace(self, target=dataclasses.replace(self.target, inbox_prefix=token.inbox_prefix))
+        signers = {SIGNED_BY_TOKEN: token.credentials.seed}
+        answer = asker._ask(f"{ENROL}.{token.id}", request, token.credentials, signers)
         return answer, self._checked(answer, token.account, token.operator)
 
     def renew(self, credentials: Credentials, name: str, account: str, operator: str) -> tuple[EnrolmentAnswer, Claims]:

@@ -61,11 +61,16 @@ class DeviceFiles:
     def pending_seed(self) -> str:
         """Return the seed of a key that waits for enrolment; made and kept if there is none."""
         try:
-            return self._pending.read_text().strip()
+            seed = self._pending.read_text().strip()
+            nkey.Signer(seed)
         except FileNotFoundError:
             pass
+        except nkey.NkeyError as error:
+            raise Failure(f"{self._pending}: {error}: remove the file, and run the command again") from error
         except (OSError, UnicodeDecodeError) as error:
             raise Failure(f"{self._pending}: {getattr(error, 'strerror', error)}: run the command as root") from error
+        else:
+            return seed
         seed = nkey.encode_seed("U", secrets.token_bytes(32))
         self._write(self._pending, seed.encode())
         return seed

@@ -19,7 +19,7 @@ from eyot_cli.trust.session import scoped_keys
 from eyot_cli.trust.store import body
 from eyot_cli.trust.values import parse_time, show_time, split_list
 from eyot_wire.quoting import printable
-from eyot_wire.trust.enrolment import ENROL, OPERATOR_TAG, format_token, is_device_name
+from eyot_wire.trust.enrolment import ENROL, INBOX, MAX_REQUEST, OPERATOR_TAG, format_token, is_device_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 #: Most devices of one token.
 MOST: Final = 100_000
+#: What the user of a token needs: an inbox, and a request with its header fields, bytes.
+_SUBSCRIPTIONS: Final = 4
+_HEADERS: Final = 1024
 
 
 @click.command("enrol", cls=TrustCommand)
@@ -140,7 +143,13 @@ def _make_token(session: Session, account: str, name: str, signer: KeyPair, vali
     pair = new_pair("U")
     user = new_user(pair.public, f"enrolment of {name}", scoped=False) | {"exp": valid_until}
     nats = body(user)
-    nats["pub"], nats["sub"] = {"allow": [f"{ENROL}.{pair.public}"]}, {"allow": ["_INBOX.>"]}
+    nats["pub"] = {"allow": [f"{ENROL}.{pair.public}"]}
+    nats["sub"] = {"allow": [f"{INBOX}.{pair.public}.>"]}
+    nats |= {
+        "subs": _SUBSCRIPTIONS,
+        "payload": MAX_REQUEST + _HEADERS,
+        "allowed_connection_types": ["STANDARD", "WEBSOCKET"],
+    }
     nats["tags"] = [f"{OPERATOR_TAG}{session.store.operator()['sub']}".lower()]
     nats["issuer_account"] = members["sub"]
     if signer.public == members["sub"]:

@@ -347,6 +347,22 @@ def test_an_account_without_scoped_keys_says_how_to_make_one(hub: Hub) -> None:
     assert "edit signing-key -a B --sk generate --role device" in hub.trust.refused("fleet", "enrol", "x", "-a", "B")
 
 
+def test_a_token_opens_nothing_but_its_own_request(hub: Hub) -> None:
+    token = hub.token("pump")
+    grant = token.claims.nats
+    assert grant.pub.allow == (f"{ENROL}.{token.id}",)
+    assert grant.sub.allow == (f"_INBOX.{token.id}.>",)
+    assert grant.allowed_connection_types == ("STANDARD", "WEBSOCKET")
+    assert token.credentials.seed not in repr(token)
+
+
+def test_a_damaged_key_is_told(places: Places, hub: Hub) -> None:
+    places.files.folder.mkdir()
+    (places.files.folder / "device.seed").write_text("SUx")
+    with pytest.raises(Failure, match="remove the file"):
+        places.enrol(target(hub), hub.token("pump"))
+
+
 def test_names() -> None:
     assert all(map(is_device_name, ("pump-17", "A_b", "9", "x" * 128)))
     assert not any(map(is_device_name, ("", ".", "..", "a.b", "a b", "a*", "a/b", "é", "x" * 129, "a\n")))

@@ -24,6 +24,8 @@ SIGNED_BY_KEY: Final = "Eyot-Key-Signature"
 SIGNED_BY_TOKEN: Final = "Eyot-Token-Signature"  # noqa: S105 - a header field's name
 #: Tag of a token: the operator's public key, in lower case as all tags are.
 OPERATOR_TAG: Final = "eyot-operator:"
+#: What the inbox of a token's user begins with, before the user's public key: it hears no answers of others.
+INBOX: Final = "_INBOX"
 #: Most bytes of a request.
 MAX_REQUEST: Final = 16 * 1024
 _MAX_FACTS: Final = 32
@@ -72,6 +74,11 @@ class Token(Struct, frozen=True):
     def account(self) -> str:
         """Public key of the account in which the device becomes a user."""
         return self.claims.account
+
+    @property
+    def inbox_prefix(self) -> str:
+        """The only subjects on which the token's user may hear answers begin with this."""
+        return f"{INBOX}.{self.id}"
 
     def __repr__(self) -> str:
         return f"Token({self.id})"
