@@ -15,7 +15,7 @@ from nats.aio.client import Client
 from nats.js.api import ExternalStream, StreamConfig, StreamSource
 
 from support.chromium import Chromium
-from support.leaf_pair import HUB, LEAF, LeafPair
+from support.leaf_pair import HUB, LEAF, LeafPair, eventually
 
 #: `SCREENSHOTS=folder` keeps pictures of the page for the documentation.
 SCREENSHOTS = os.environ.get("SCREENSHOTS", "")
@@ -203,6 +203,11 @@ def test_a_user_logs_in_and_acts_by_keyboard(tmp_path: Path, browser: Chromium) 
         )
         assert not browser.value("document.getElementById('forget').checkValidity()"), "it needs a confirmation"
         _has_labels(browser)
+        browser.command("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+        browser.value("document.getElementById('bundle-button').focus()")
+        browser.press("Enter")
+        browser.until("document.getElementById('outcome').textContent === 'The support bundle is downloaded.'")
+        asyncio.run(eventually(lambda: any(tmp_path.glob("eyot-support-leaf-server-*.tar.gz")), WAIT_S))
         # A new tab has the cookie, and is not logged in; a reload of this one is.
         browser.open(f"{address}/eyot/page?again")
         browser.until("!document.getElementById('orders').hidden")
