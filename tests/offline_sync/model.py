@@ -137,6 +137,13 @@ class Model:
         held = self.holdings.get(flow.place, Holding()).numbers.get(epoch, {})
         return not self.journals[epoch].lost.isdisjoint(held)
 
+    def holds_former(self, flow: Flow) -> bool:
+        """Does this mirror hold messages of an epoch before the origin's present one? It may not know: it was cut off before it heard."""
+        epoch, held = self.epochs.get(flow.source), self.holdings.get(flow.place, Holding()).numbers
+        return epoch is not None and any(
+            epoch_place(each) == flow.source and each.number < epoch.number for each, numbers in held.items() if numbers
+        )
+
     def restarts_sourcing(self, node: str) -> None:
         """All streams of a node were lost or taken back: what it copies begins anew, and its origins have to hear of it."""
         for place in [place for place in self.holdings if place[0] == node]:
