@@ -231,3 +231,24 @@ def test_a_table_of_the_catalog(spark: SparkSession, streams: Streams) -> None:
         assert streams.state("S")["messages"] == 7
     finally:
         spark.sql("DROP TABLE to_s")
+
+
+def test_a_temporary_view(spark: SparkSession, streams: Streams) -> None:
+    """A view needs no catalog. Its range is planned once; a view that replaces it reads on."""
+    streams.create("S", ["s.*"])
+    streams.publish([*numbered("s.a", 3), *numbered("s.b", 2, 3)])
+    view = f"""
+        CREATE OR REPLACE TEMPORARY VIEW of_s USING jetstream
+        OPTIONS (servers '{streams.url}', stream 'S', subjects '["s.b"]', startingOffsets '{{"S": 2}}')
+    """
+    query = "SELECT subject, sequence, CAST(payload AS STRING) AS text FROM of_s ORDER BY sequence"
+    spark.sql(view)
+    try:
+        assert [tuple(row) for row in spark.sql(query).collect()] == [("s.b", 4, "3"), ("s.b", 5, "4")]
+        streams.publish(numbered("s.b", 1, 5))
+        spark.sql(view)
+        assert [row["sequence"] for row in spark.sql(query).collect()] == [4, 5, 6]
+    finally:
+        spark.sql("DROP VIEW of_s")
+    with pytest.raises(PySparkException, match="option 'streams' is not known"):
+        spark.sql(f"CREATE TEMPORARY VIEW wrong USING jetstream OPTIONS (servers '{streams.url}', streams 'S')")
