@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 import trio
 
 from eyot_daemon.monitor import http_server
-from eyot_daemon.monitor.http_server import HttpRequest, HttpResponse, serve
+from eyot_daemon.monitor.http_server import HttpRequest, HttpResponse, PeerAddress, serve
+from support.certificates import Authority
 
 
 def echo(request: HttpRequest) -> HttpResponse:
@@ -101,3 +104,48 @@ async def test_more_connections_than_the_bound_wait(monkeypatch: pytest.MonkeyPa
                     await trio.sleep(0.01)
         assert b"GET /third" in said[0]
         await idle[1].aclose()
+
+
+@pytest.mark.parametrize("kind", ["tcp", "unix", "tls"])
+async def test_a_handler_knows_the_peer_and_the_body_and_may_wait(kind: str, tmp_path: Path) -> None:
+    seen: list[HttpRequest] = []
+
+    async def later(request: HttpRequest) -> HttpResponse:
+        await trio.lowlevel.checkpoint()
+        seen.append(request)
+        return HttpResponse(b"later", "text/plain")
+
+    authority = Authority(tmp_path / "certs")
+    server_tls = client_tls = None
+    if kind == "tls":
+        server_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server_tls.load_cert_chain(*authority.issue("server"))
+        client_tls = ssl.create_default_context(cafile=authority.ca_file)
+    if kind == "unix":
+        sock = socket.socket(socket.AF_UNIX)
+        sock.bind(str(tmp_path / "sock"))
+        sock.listen()
+    else:
+        sock = socket.create_server(("127.0.0.1", 0))
+    async with trio.open_nursery() as nursery:
+        stream: trio.abc.Stream
+        if kind == "unix":
+            stream = await trio.open_unix_socket(str(tmp_path / "sock"))
+        else:
+            stream = await trio.open_tcp_stream("127.0.0.1", sock.getsockname()[1])
+        if client_tls is not None:
+            stream = trio.SSLStream(stream, client_tls, server_hostname="localhost", https_compatible=True)
+        nursery.start_soon(serve, sock, later, lambda: server_tls)
+        with trio.fail_after(60):
+            await stream.send_all(
+                b"POST /a HTTP/1.1\r\nHost: h\r\nX-Y: z\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi"
+            )
+            said = b""
+            while not said.endswith(b"later"):
+                said += await stream.receive_some()
+        nursery.cancel_scope.cancel()
+        await trio.aclose_forcefully(stream)
+    (request,) = seen
+    assert (request.body, request.headers["x-y"], request.host) == (b"hi", "z", "h")
+    expected = {"tcp": PeerAddress("127.0.0.1"), "unix": PeerAddress(unix=True), "tls": PeerAddress("127.0.0.1", True)}
+    assert request.peer == expected[kind]
