@@ -393,6 +393,22 @@ def test_a_client_that_returns_in_time_takes_its_will_back(server: Eyotd) -> Non
         assert hears.is_quiet()
 
 
+@pytest.mark.parametrize("connected", [False, True])
+def test_a_clean_start_publishes_the_will_that_waits(server: Eyotd, connected: bool) -> None:
+    """The session ends, and so does the delay of its will, whether its connection has ended before or is taken over."""
+    name = f"begins-{connected}"
+    with client(server) as hears, with_will(server, name, delay=3600, expiry_s=3600) as before:
+        hears.subscribe(f"will/{name}", qos=1)
+        if not connected:
+            before.send(encoder.disconnect(4))
+            ended(before)
+        with client(server, name, clean=True) as begins:
+            assert not connack(begins).present
+            got = hears.message()
+            assert (got.topic, got.payload) == (f"will/{name}", name.encode())
+        assert hears.is_quiet()
+
+
 def test_a_will_with_the_retain_flag_is_retained(server: Eyotd) -> None:
     with client(server) as hears:
         hears.subscribe("will/kept", qos=1)

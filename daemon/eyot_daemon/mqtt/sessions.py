@@ -273,6 +273,10 @@ class AccountSessions:
         if known is None:
             self._make(opening, done)
         elif opening.clean:
+            record = known.session.record
+            if record.will is not None and not known.opening:  # its delay ends with the session [MQTT-3.1.2-8]
+                self._publish_will(known, record.will)
+                record.will = None
             self._discard(known, lambda error: self._cleaned(error, opening, done))
         else:
             self._resume(known, opening, done)

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from eyot_wire.mqtt import properties as mqtt_properties
 from eyot_wire.mqtt.errors import MalformedPacket, MqttError, ProtocolError
 from eyot_wire.mqtt.fields import FieldReader, text
-from eyot_wire.mqtt.packet_types import FLAGS_2, V5, PacketType
+from eyot_wire.mqtt.packet_types import FLAGS_2, V5, V31, PacketType
 from eyot_wire.mqtt.packets import (
     Answer,
     Auth,
@@ -48,7 +48,9 @@ def decode(first: int, body: bytes, level: int) -> Packet:
     decoder = _DECODERS.get(kind)
     if decoder is None or (kind is PacketType.AUTH and level != V5):
         raise ProtocolError(f"a client does not send {kind.name}")
-    if first & 0x0F != (2 if kind in FLAGS_2 else 0):
+    # MQTT 3.1 repeats PUBREL, SUBSCRIBE and UNSUBSCRIBE with the DUP flag.
+    dup = 8 if level == V31 and kind in FLAGS_2 else 0
+    if first & 0x0F & ~dup != (2 if kind in FLAGS_2 else 0):
         raise MalformedPacket(f"the flags of {kind.name} are {first & 0x0F:04b}")
     reader = FieldReader(body)
     packet = decoder(reader, level)

@@ -3,6 +3,8 @@
 from enum import IntEnum
 from typing import Final
 
+#: The protocol level of MQTT 3.1.
+V31: Final = 3
 #: The protocol level of MQTT 5.0, the only one with properties and reason codes.
 V5: Final = 5
 

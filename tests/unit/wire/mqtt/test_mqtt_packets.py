@@ -286,6 +286,13 @@ def test_a_property_of_another_packet_is_malformed(kind: str, first: int, body: 
         assert fault.reason_code == ReasonCode.MALFORMED_PACKET, properties.TABLE[identifier].name
 
 
+@pytest.mark.parametrize("packet", [b"\x6a\2\0\1", b"\x8a\6\0\1\0\1t\0", b"\xaa\5\0\1\0\1t"])
+def test_mqtt_3_1_repeats_with_dup(packet: bytes) -> None:
+    assert len(list(reader(3).feed(packet))) == 1
+    assert refused(packet, 4).reason_code == ReasonCode.MALFORMED_PACKET
+    assert refused(bytes((packet[0] | 1,)) + packet[1:], 3).reason_code == ReasonCode.MALFORMED_PACKET
+
+
 def test_options_of_subscribe() -> None:
     shared = encoder.subscribe(5, Subscribe(1, [SubscriptionRequest("$share/g/t", no_local=True)]))
     assert refused(shared, 5).reason_code == ReasonCode.PROTOCOL_ERROR
