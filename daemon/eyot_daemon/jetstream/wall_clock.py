@@ -8,7 +8,7 @@ Between two runs only stored times reveal a jump: the modification time of a fil
 the messages. A jump beyond `LEAP_S_MAX` is in doubt until the kernel (a time server is reached) or a linked server
 confirms the clock. Until then the jump counts as no age: messages age while the daemon runs. When the clock is
 confirmed, the downtime counts after all. A clock that went back was wrong before or is wrong now: then the jump never
-counts, nor does one after a run that ended with a doubtful clock.
+counts, nor does one after a run that ended with a doubtful clock, or with one that had been set back while it ran.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ log = logging.getLogger("eyot.jetstream")
 
 #: A change of less than this between two checks is gradual, not a jump, ns. Every turn that stores something checks.
 JUMP_NS_MIN = 10_000_000_000
-#: File whose modification time is when this server last ran; its content says whether the clock was in doubt, and by how
-#: many ns it has jumped forward without that being on flash in every stream.
+#: File whose modification time is when this server last ran; its content says whether the clock was in doubt or had been
+#: set back, and by how many ns it has jumped forward without that being on flash in every stream.
 FILE = "clock"
 _IN_DOUBT = b"in doubt\n"
 _JUMPED = b"jumped "
@@ -122,8 +122,10 @@ class ClockTrust:
         self._touched_at = 0.0
         self.leap_ns = 0
         self._last_ns = 0
-        #: Jumps that are not on flash in every stream yet.
-        self._unsettled_ns = 0
+        #: Jumps that are not on flash in every stream yet, in their order.
+        self._unsettled: list[int] = []
+        #: Sum of all jumps of this run: below zero, the clock is behind what it was at the start.
+        self._set_ns = 0
         #: The last run did not know either: what seems time that has passed may be the clock that was set.
         self._was_doubted = False
         #: Whether the clock is not confirmed yet.
@@ -141,25 +143,37 @@ class ClockTrust:
                 "The clock says %s, the last run ended after %s: until it is known to be right, no message ages by the time between",
                 ns_to_rfc3339(now_ns), ns_to_rfc3339(self._last_ns),
             )  # fmt: skip
-        self.leap_ns += self._unsettled_ns
-        self._unsettled_ns = max(0, self.leap_ns)
+        self.leap_ns += sum(self._unsettled)
+        self._unsettled = [self.leap_ns] if self.leap_ns > 0 else []
 
     def begun(self) -> int:
         """Forget the leap: every stream of the store has been started with it. Returns what to call `settled` with."""
         self.leap_ns = 0
         self.touch()
-        return self._unsettled_ns
+        return sum(self._unsettled)
 
     def jumped(self, ns: int) -> None:
         """Record a jump at once, which the streams are about to record."""
-        self._unsettled_ns += ns
+        self._unsettled.append(ns)
+        self._set_ns += ns
         self._write(flush=True)  # the next start compares with the corrected clock
 
     def settled(self, ns: int) -> None:
         """Note that every stream has recorded a jump."""
-        if ns:
-            self._unsettled_ns -= ns
+        if ns in self._unsettled:
+            self._unsettled.remove(ns)
             self.end()
+
+    def _missing_ns(self) -> int:
+        """Return the most that a stream may lack of the jumps: it has them on flash in their order, up to any of them.
+
+        Where more than that is on flash the next start corrects once more, and messages stay longer; none is lost.
+        """
+        most = sum_ns = 0
+        for ns in reversed(self._unsettled):
+            sum_ns += ns
+            most = max(most, sum_ns)
+        return most
 
     def is_confirmed(self) -> bool:
         """Return True once: when the clock is confirmed, and was right in the last run."""
@@ -203,8 +217,10 @@ class ClockTrust:
 
     def _write(self, *, flush: bool = False) -> None:
         """Write the file in place: it is never empty in between."""
-        jumped = b"%b%d\n" % (_JUMPED, self._unsettled_ns) if self._unsettled_ns > 0 else b""
-        content = (_IN_DOUBT if self.is_doubted else b"") + jumped
+        missing_ns = self._missing_ns()
+        jumped = b"%b%d\n" % (_JUMPED, missing_ns) if missing_ns else b""
+        in_doubt = self.is_doubted or self._set_ns < -BACK_S_MAX * 1e9
+        content = (_IN_DOUBT if in_doubt else b"") + jumped
         now_ns = self._clock.now_ns()
         with suppress(OSError):  # other parts report a directory that cannot be written to
             file = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -225,9 +241,10 @@ class ClockTrust:
         except OSError:
             return 0
         told = (parse_uint(line[len(_JUMPED) :].rstrip()) for line in lines if line.startswith(_JUMPED))
-        self._unsettled_ns = next(told, 0) or 0
+        missing_ns = next(told, 0) or 0
+        self._unsettled = [missing_ns] if missing_ns else []
         # A clock that had just jumped is none to tell time that has passed by.
-        self._was_doubted = _IN_DOUBT in lines or self._unsettled_ns > 0
+        self._was_doubted = _IN_DOUBT in lines or missing_ns > 0
         return touched_ns
 
 

@@ -104,6 +104,41 @@ def test_a_power_cut_after_it_is_on_flash_corrects_once(fixture: Fixture) -> Non
     assert payloads(fixture) == []
 
 
+@pytest.mark.parametrize("noticed", [False, True], ids=["unnoticed", "noticed"])
+@pytest.mark.parametrize("stored", [False, True], ids=["quiet", "stored meanwhile"])
+def test_a_power_cut_right_after_a_clock_that_was_wrong_for_a_moment(
+    fixture: Fixture, noticed: bool, stored: bool
+) -> None:
+    """It was set to 1976 and back: the first jump is on flash, the second is not, or nobody has looked."""
+    fixture.put(b"s.a", b"before")
+    wait(fixture, 10)
+    fixture.clock.jump(-50 * YEAR_S)
+    wait(fixture, 1)
+    if stored:
+        fixture.put(b"s.a", b"meanwhile")
+    fixture.clock.jump(50 * YEAR_S)
+    if noticed:
+        fixture.js.server.wall_clock.look()
+    fixture = fixture.crash()
+    wait(fixture, 45)
+    assert payloads(fixture) == [b"before"] + [b"meanwhile"] * stored
+    wait(fixture, 20)
+    assert payloads(fixture) == []
+
+
+def test_a_jump_back_that_follows_before_the_first_is_settled(fixture: Fixture) -> None:
+    """A stream that waits for the disk keeps a jump unsettled: the next one must not cancel it in the record."""
+    trust = fixture.js.server.wall_clock.trust
+    fixture.put(b"s.a", b"before")
+    trust.jumped(-50 * YEAR_S * S)
+    trust.jumped(50 * YEAR_S * S)
+    assert f"jumped {50 * YEAR_S * S}" in (fixture.path / "clock").read_text()
+    trust.settled(-50 * YEAR_S * S)
+    assert f"jumped {50 * YEAR_S * S}" in (fixture.path / "clock").read_text()
+    trust.settled(50 * YEAR_S * S)
+    assert (fixture.path / "clock").read_text() == ""
+
+
 def test_messages_with_a_time_to_live(tmp_path: Path) -> None:
     fixture = Fixture(tmp_path)
     fixture.create(max_age=2 * HOUR_NS, allow_msg_ttl=True)
