@@ -10,6 +10,7 @@ import asyncio
 import threading
 from types import TracebackType
 
+from support.accepting import Accepting, Streams
 from support.server_process import free_port
 
 
@@ -22,7 +23,7 @@ class Link:
         self.bytes_down = 0
         self.target_port = target_port
         self._loop = asyncio.new_event_loop()
-        self._server: asyncio.Server | None = None
+        self._accepting: Accepting | None = None
         self._torn: float | None = None
         self._pumps: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
@@ -87,13 +88,13 @@ class Link:
 
     async def _listen(self) -> None:
         self._torn = None
-        if self._server is None:
-            self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        if self._accepting is None:
+            self._accepting = Accepting(self.port, lambda: self.target_port, self._take)
 
     async def _drop(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._accepting is not None:
+            await self._accepting.stop()
+            self._accepting = None
         for writer in list(self._writers):
             writer.transport.abort()
         pumps = list(self._pumps)
@@ -101,12 +102,8 @@ class Link:
             pump.cancel()
         await asyncio.gather(*pumps, return_exceptions=True)
 
-    async def _accept(self, near_reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
-        try:
-            far_reader, far = await asyncio.open_connection("127.0.0.1", self.target_port)
-        except OSError:
-            near.transport.abort()
-            return
+    def _take(self, near_streams: Streams, far_streams: Streams) -> None:
+        (near_reader, near), (far_reader, far) = near_streams, far_streams
         self._writers |= {near, far}
         for reader, writer, upward in ((near_reader, far, True), (far_reader, near, False)):
             pump = asyncio.ensure_future(self._pump(reader, writer, upward))

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from support.accepting import Accepting, Streams
 from support.server_process import free_port
 
 Direction = Literal["up", "down", "both"]
@@ -45,7 +46,7 @@ class Shaper:
         self.connections = 0
         self._target_port = target_port
         self._loop = asyncio.new_event_loop()
-        self._server: asyncio.Server | None = None
+        self._accepting: Accepting | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._flows: list[_Flow] = []
         self._thread = threading.Thread(target=self._run, name="shaper", daemon=True)
@@ -104,13 +105,13 @@ class Shaper:
         self._loop.run_forever()
 
     async def _listen(self) -> None:
-        if self._server is None:
-            self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, limit=_READ_BYTES)
+        if self._accepting is None:
+            self._accepting = Accepting(self.port, lambda: self._target_port, self._take, limit=_READ_BYTES)
 
     async def _drop(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._accepting is not None:
+            await self._accepting.stop()
+            self._accepting = None
         flows, self._flows = self._flows, []
         for flow in flows:
             flow.writer.transport.abort()
@@ -125,12 +126,8 @@ class Shaper:
             if flow.way in ways:
                 flow.hole = True
 
-    async def _accept(self, near_reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
-        try:
-            far_reader, far = await asyncio.open_connection("127.0.0.1", self._target_port, limit=_READ_BYTES)
-        except OSError:
-            near.transport.abort()
-            return
+    def _take(self, near_streams: Streams, far_streams: Streams) -> None:
+        (near_reader, near), (far_reader, far) = near_streams, far_streams
         self.connections += 1
         there, back = _Flow(near_reader, far, self.up), _Flow(far_reader, near, self.down)
         there.other, back.other = back, there

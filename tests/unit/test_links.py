@@ -1,0 +1,63 @@
+"""Links of tests: after a cut no byte passes, whatever was being connected when it came."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from support.link import Link
+from support.shaper import Shaper
+
+ROUNDS = 60
+
+
+@pytest.fixture
+def echo() -> Iterator[int]:
+    """The port of a server that sends back what it is sent."""
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
+
+        def serve(peer: socket.socket) -> None:
+            with peer:
+                try:
+                    while data := peer.recv(4096):
+                        peer.sendall(data)
+                except OSError:
+                    pass
+
+        def accept() -> None:
+            while True:
+                try:
+                    peer, _ = listener.accept()
+                except OSError:
+                    return
+                threading.Thread(target=serve, args=(peer,), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield int(listener.getsockname()[1])
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("kind", [Link, Shaper])
+def test_a_cut_holds_for_what_was_being_connected(echo: int, kind: type[Link] | type[Shaper]) -> None:
+    with kind(echo) as link:
+        for round_ in range(ROUNDS):
+            link.restore()
+            dialled = [socket.create_connection(("127.0.0.1", link.port)) for _ in range(1 + round_ % 4)]
+            link.cut()
+            for each in dialled:
+                with each:
+                    assert passes(each) is False, f"round {round_}"
+
+
+def passes(through: socket.socket) -> bool:
+    """Does a byte come back?"""
+    through.settimeout(10)
+    try:
+        through.sendall(b"x")
+        return through.recv(1) != b""
+    except OSError as error:
+        assert not isinstance(error, TimeoutError)
+        return False
