@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from eyot_daemon.client.state import ClientState
 from eyot_daemon.router.message_trace import Asked, asked_for, publish_traced
 from eyot_wire.fan_out import RESERVED_REPLIES, TRACE_HEADER
-from eyot_wire.frames import OK, FrameLine, encode_err
+from eyot_wire.frames import OK, FrameLine
 from eyot_wire.headers import NO_RESPONDERS, set_field
 from eyot_wire.jetstream.ack import PREFIX
 from eyot_wire.mapping import DROPPED
@@ -107,7 +107,7 @@ def _publish_run(client: ClientState, account: Account, row: Publishes, run: ran
     client.in_bytes += count * line.total
     account.count_in(count, count * line.total)
     if client.pedantic and not is_valid_literal(line.subject):
-        client.queue_output(encode_err("Invalid Publish Subject") * count)
+        client.send_error("Invalid Publish Subject", count)
     if account.mappings.maps(line.subject):
         for index in run:
             _publish_mapped(client, line, *row.content(index))
@@ -154,7 +154,7 @@ def _refuse(client: ClientState, line: FrameLine, count: int, mapped: bytes = b"
     else:
         text = f"Permissions Violation for Publish to {quoted(subject)}"
         client.clients.violations.publish(client, subject)
-    client.queue_output(encode_err(text) * count)
+    client.send_error(text, count)
 
 
 def _acknowledge_all(client: ClientState, account: Account, sinks: AckSinks, row: Publishes, at: int) -> int:

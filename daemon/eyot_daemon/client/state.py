@@ -49,8 +49,10 @@ class ClientState(KnownClient):
         if self.clients.trace is not None:
             self.clients.trace.sent(self, data)
 
-    def send_error(self, text: str) -> None:
-        self.queue_output(encode_err(text))
+    def send_error(self, text: str, times: int = 1) -> None:
+        """Send `-ERR 'text'`, once for each of the `times` that it happened."""
+        self.clients.broker.client_errors.sent(text, times)
+        self.queue_output(encode_err(text) * times)
 
     def close(self, reason: str, *, linger: bool) -> None:
         """End the connection: subscriptions go at once, `out` is sent if the peer may `linger`."""

@@ -1,6 +1,7 @@
 """JetStream in one account: its streams, its limits, and the reservations and usage of its streams."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
@@ -94,6 +95,8 @@ class JetStreamAccount:
         #: requests of the API that were answered, and with an error
         self.api_total = 0
         self.api_errors = 0
+        #: JetStream's error code -> requests answered with it
+        self.api_errors_by_code: Counter[int] = Counter()
         self._taken = Taken()
 
     def __repr__(self) -> str:

@@ -103,6 +103,7 @@ class ApiRequest:
 
     def refuse(self, error: ApiError, *parts: object, counts: bool = True) -> None:
         """Answer with an error; `parts` are members that are sent along (paging). Not all are counted as errors of the API."""
+        self.jsa.api_errors_by_code[error.err_code] += 1
         self._send(encode_response(self.endpoint.kind, ErrorPart(error=error), *parts), failed=counts)
 
     def send_status(self, header: bytes) -> None:

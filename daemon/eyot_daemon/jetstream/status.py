@@ -20,7 +20,7 @@ from eyot_daemon.jetstream.stream.info import stream_info
 from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_daemon.jetstream.stream_core import ConsumerPort
 from eyot_daemon.router.broker import Broker
-from eyot_daemon.router.providers import HealthzQuery, Json, JszQuery, Providers, Unhealthy
+from eyot_daemon.router.providers import HealthzQuery, JetStreamErrors, Json, JszQuery, Providers, Unhealthy
 from eyot_daemon.version import API_LEVEL
 from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.status import StoreStatus, StreamStatus
@@ -44,11 +44,27 @@ def provide(jetstream: RunningJetStream, providers: Providers) -> None:
         each for stream in jetstream.engine.streams() for each in stream.downstream.statuses()
     ]
     providers.store = lambda: store_status(jetstream)
+    providers.jetstream_errors = lambda: _errors(jetstream)
 
 
 def provide_failed(path: str, why: str, providers: Providers) -> None:
     """Let the status pages say that the store cannot be opened."""
     providers.store = lambda: StoreStatus(path=path, error=why)
+
+
+def _errors(jetstream: RunningJetStream) -> JetStreamErrors:
+    return JetStreamErrors(
+        api=[
+            (jsa.account.name, code, times)
+            for jsa in _enabled(jetstream)
+            for code, times in jsa.api_errors_by_code.items()
+        ],
+        rejected=[
+            (stream.account.name, stream.name, code, messages)
+            for stream in jetstream.engine.streams()
+            for code, messages in stream.core.rejected.items()
+        ],
+    )
 
 
 # -- nats-server's pages -----------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ requests their error. Batches complete in submit order. Everything runs in the l
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -166,6 +166,7 @@ class StreamCore:
         "live",
         "log",
         "name",
+        "rejected",
         "store",
         "timers",
     )
@@ -189,6 +190,8 @@ class StreamCore:
         self.config = config
         #: the server's JetStream domain; "" without one
         self.domain = domain
+        #: JetStream's error code -> messages that publishers sent since the start, and that were not stored for it
+        self.rejected: Counter[int] = Counter()
         #: between the stream's start and its end; nothing is stored and no timer acts outside
         self.live = False
         domain_field = b'"domain":%b,' % encode(domain) if domain else b""
@@ -196,6 +199,10 @@ class StreamCore:
         self.ack_head = b'{"stream":%b,%b"seq":' % (encode(config.name), domain_field)
         self._settled = settled
         self._in_flight: deque[Batch] = deque()
+
+    def reject(self, api_error: ApiError, messages: int = 1) -> None:
+        """Count messages that are not stored, whether their publisher waits for an answer or not."""
+        self.rejected[api_error.err_code] += messages
 
     def refusal(self, api_error: ApiError) -> bytes:
         """Return the error that a publisher receives instead of a PubAck."""

@@ -36,6 +36,7 @@ def exposition(clients: Clients) -> bytes:
             yield from _accounts(clients)
             yield from _links(clients)
             yield from _streams(clients)
+            yield from _jetstream_errors(clients)
             yield from _sourcing(clients)
             yield from _synced(clients)
             yield from _store(clients)
@@ -60,7 +61,7 @@ def _counter(name: str, text: str, value: float) -> Metric:
 
 
 def _server(clients: Clients) -> Iterator[Metric]:
-    from prometheus_client.core import InfoMetricFamily
+    from prometheus_client.core import CounterMetricFamily, InfoMetricFamily
 
     broker = clients.broker
     about = {"version": own_version(), "nats_version": VERSION, "server_name": broker.server_name}
@@ -77,6 +78,10 @@ def _server(clients: Clients) -> Iterator[Metric]:
     yield _counter("out_messages", "Messages to clients and leaf links", broker.out_msgs)
     yield _counter("out_bytes", "Bytes of messages to clients and leaf links", broker.out_bytes)
     yield _counter("slow_consumers", "Connections closed because they did not read", broker.slow_consumers)
+    errors = CounterMetricFamily("eyot_client_errors", "-ERR sent to clients, by its text", labels=["error"])
+    for text, times in broker.client_errors.counts.items():
+        errors.add_metric([text], times)
+    yield errors
     yield _counter("stale_connections", "Connections closed because they did not answer", broker.stale_connections)
 
 
@@ -181,6 +186,21 @@ def _streams(clients: Clients) -> Iterator[Metric]:
         last.add_metric(values, stream.last_seq)
         committed.add_metric(values, stream.committed_seq)
     yield from (messages, size, consumers, last, committed, refused)
+
+
+def _jetstream_errors(clients: Clients) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily
+
+    text = "Requests of the JetStream API that were answered with an error"
+    api = CounterMetricFamily("eyot_jetstream_api_errors", text, labels=["account", "err_code"])
+    text = "Messages that were published and not stored, by JetStream's error code"
+    rejected = CounterMetricFamily("eyot_stream_rejected", text, labels=["account", "stream", "err_code"])
+    errors = clients.broker.providers.jetstream_errors()
+    for account, code, times in errors.api:
+        api.add_metric([account, str(code)], times)
+    for account, stream, code, messages in errors.rejected:
+        rejected.add_metric([account, stream, str(code)], messages)
+    yield from (api, rejected)
 
 
 def _sourcing(clients: Clients) -> Iterator[Metric]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from eyot_daemon.config.options import Options
+from eyot_daemon.router.error_counts import ErrorCounts
 from eyot_daemon.router.providers import Providers
 from eyot_daemon.router.subscription import Flushing
 from eyot_daemon.router.sync_control import SyncControl
@@ -61,6 +62,7 @@ class BrokerCore:
         self.stalled_clients = 0  # how often a client had to wait because another one reads slowly
         self.connections_total = 0
         self.connections_refused = 0  # beyond `max_connections`
+        self.client_errors = ErrorCounts()
         self.sync = SyncControl(self.clock, self.options.eyot.sync)
         #: ports as they were bound: of "http", "https", "leafnodes", "websocket", "mqtt"
         self.bound: dict[str, int] = {}

@@ -6,7 +6,7 @@ each registers a small function here at its start. Until then the pages show not
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
@@ -80,6 +80,17 @@ class MqttFigures(NamedTuple):
     accounts: list[MqttAccountFigures]
 
 
+class JetStreamErrors(NamedTuple):
+    """JetStream's error codes and how often each occurred since the start.
+
+    `api`: of an account, requests that were answered with it. `rejected`: of an account's stream, messages that
+    publishers sent and the stream did not store.
+    """
+
+    api: Sequence[tuple[str, int, int]] = ()
+    rejected: Sequence[tuple[str, str, int, int]] = ()
+
+
 class Providers:
     """One function per subject; assign to register."""
 
@@ -101,6 +112,7 @@ class Providers:
         self.jsz: Callable[[JszQuery], Json | None] = _no_jetstream
         #: the `jetstream` member of `/varz`; None: JetStream is disabled
         self.jetstream_varz: Callable[[], Json | None] = _no_jetstream_varz
+        self.jetstream_errors: Callable[[], JetStreamErrors] = JetStreamErrors
         #: the health of each service; the page shows the first problem
         self.health_checks: list[Callable[[HealthzQuery], Unhealthy | None]] = []
 
@@ -108,6 +120,7 @@ class Providers:
         """JetStream does not run: its pages are empty."""
         none = Providers()
         self.jsz, self.jetstream_varz = none.jsz, none.jetstream_varz
+        self.jetstream_errors = none.jetstream_errors
         self.streams, self.sourcing, self.store, self.downstream = (
             none.streams,
             none.sourcing,

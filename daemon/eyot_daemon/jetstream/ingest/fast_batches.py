@@ -211,6 +211,7 @@ class FastBatches:
         return [*answers, self._end(asked.batch, batch)]
 
     def _refused(self, batch: _OpenBatch, asked: FastReply, refusal: ApiError) -> list[bytes]:
+        self._stream.reject(refusal)
         if not asked.goes_on and batch.last == 1:
             self._close(asked.batch)
             return [self._stream.refusal(refusal)]

@@ -146,7 +146,7 @@ class IngestLimiter:
             self._told = True
             names = stream.account.name, stream.name
             log.warning("Dropping messages due to excessive stream ingest rate on '%s' > '%s'", *names)
+        refused = error(JSStreamTooManyRequests)
+        stream.reject(refused)
         if message.reply:
-            stream.account.publish(
-                message.reply, header=TOO_MANY_REQUESTS, payload=stream.refusal(error(JSStreamTooManyRequests))
-            )
+            stream.account.publish(message.reply, header=TOO_MANY_REQUESTS, payload=stream.refusal(refused))

@@ -105,7 +105,10 @@ class StreamIngest(MessageStager):
                 self._run_single(single, answers)
                 single = []
                 self._run_atomic(taken, answers)
-            elif message.reply and not self.config.no_ack:
+                continue
+            if isinstance(taken, ApiError):
+                self._stream.reject(taken)
+            if message.reply and not self.config.no_ack:
                 answers.append((message.reply, self._stream.refusal(taken) if isinstance(taken, ApiError) else b""))
         self._run_single(single, answers)
 
@@ -130,8 +133,11 @@ class StreamIngest(MessageStager):
                         outcome = self._stage(txn, batch, message, subjects)
                 except StoreError as failure:
                     outcome = error(JSStreamStoreFailedF, err=failure.message)
-                if outcome is not None and message.reply and not self.config.no_ack:
-                    answers.append((message.reply, self._stream.refusal(outcome)))
+                if outcome is None:
+                    continue
+                stream.reject(outcome)
+                if message.reply and not self.config.no_ack:
+                    answers.append((message.reply, stream.refusal(outcome)))
             stored = self._log.state.last_seq >= first_seq
             if stored:
                 self._enforce(txn, batch, subjects)
@@ -205,6 +211,7 @@ class StreamIngest(MessageStager):
                 if isinstance(failure, JetStreamError)
                 else error(JSStreamStoreFailedF, err=failure.message)
             )
+            self._stream.reject(refused, len(commit.messages))
             if commit.reply and not self.config.no_ack:
                 answers.append((commit.reply, self._stream.refusal(refused)))
             return
@@ -229,6 +236,7 @@ class StreamIngest(MessageStager):
                     message = Published(subject, b"", header, payload)
                     refused = self._stage(txn, batch, message, subjects, scheduled=True)
                     if refused is not None:
+                        stream.reject(refused)
                         log.warning(
                             "Stream '%s > %s': the message scheduled for '%s' is not stored: %s",
                             self._log.account,
@@ -267,7 +275,10 @@ class StreamIngest(MessageStager):
                 self._remove_subject(txn, batch, change.subject)
                 continue
             refused = self._stage_alone(txn, batch, change, subjects)
-            if refused is not None and not self.config.no_ack:
+            if refused is None:
+                continue
+            self._stream.reject(refused)
+            if not self.config.no_ack:
                 return refused
         if batch.stored:
             self._enforce(txn, batch, subjects)
@@ -450,9 +461,10 @@ class StreamIngest(MessageStager):
         self._parts.fast_batches.drop_all()
         # Too much on its way to the disk is the publisher's pace; everything else is ours.
         busy = failure.reason == "busy"
-        text = self._stream.refusal(
-            error(JSStreamTooManyRequests) if busy else error(JSStreamStoreFailedF, err=failure.message)
-        )
+        refused = error(JSStreamTooManyRequests) if busy else error(JSStreamStoreFailedF, err=failure.message)
+        if batch.size:
+            self._stream.reject(refused, batch.stored)
+        text = self._stream.refusal(refused)
         for reply, _ in batch.acks:
             self._stream.account.publish(reply, header=TOO_MANY_REQUESTS if busy else b"", payload=text)
 
