@@ -241,7 +241,7 @@ class ReceivedPublishes:
 
     def _open_gate(self) -> None:
         connection = self._connection
-        if connection.gate is not None and not connection.gate.shut:
+        if connection.gate is not None and not connection.gate.is_shut:
             gate, connection.gate = connection.gate, None
             gate.open()
 

@@ -363,7 +363,7 @@ class SocketTransport:
         session = self._session
         assert session is not None
         gate, self._gate = self._gate, None
-        if gate is not None and gate.shut:
+        if gate is not None and gate.is_shut:
             self.hold(gate)  # the connections admitted before have filled it again
             return 0
         reason, failed = CLIENT_CLOSED, False
@@ -405,7 +405,7 @@ class SocketTransport:
             gate.wait(self._read_on, self._limits.hold_s)
 
     def _read_on(self) -> None:
-        if self._gate is not None and self._gate.shut:
+        if self._gate is not None and self._gate.is_shut:
             self._gate = None  # it was long enough: one read
         self._listen_to_peer()
 
@@ -530,7 +530,7 @@ class StreamTransport:
                 stall_s, gate = self._turn.take_stall_s(), self._turn.take_gate()
                 if self._gate is not None:
                     gate, self._gate = self._gate, None
-                if gate is not None and gate.shut:
+                if gate is not None and gate.is_shut:
                     await self._wait_at(gate)
                 elif stall_s:
                     await trio.sleep(stall_s)
@@ -553,7 +553,7 @@ class StreamTransport:
             opened = trio.Event()
             gate.wait(opened.set, left_s)
             await opened.wait()
-            if not gate.shut:
+            if not gate.is_shut:
                 break
         self._held = False
 

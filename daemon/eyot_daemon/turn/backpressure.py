@@ -15,7 +15,7 @@ Resume = Callable[[], None]
 
 
 class Gate:
-    """`is_shut` is the gate's state; the owner calls `open` when it changes to open."""
+    """`is_shut` tells the gate's state; the owner calls `open` when it changes to open."""
 
     def __init__(self, timers: Timers, is_shut: Callable[[], bool]) -> None:
         self._timers = timers
@@ -27,7 +27,7 @@ class Gate:
         return len(self._waiting)
 
     @property
-    def shut(self) -> bool:
+    def is_shut(self) -> bool:
         return self._is_shut()
 
     def wait(self, resume: Resume, seconds_max: float) -> None:

@@ -223,7 +223,7 @@ def test_what_arrives_during_a_slow_login_waits(accepted: bool) -> None:
     client, wire = fixture.accept(b"login ann a")
     client.received(b"hear a.b")
     assert wire.held is not None
-    assert wire.held.shut
+    assert wire.held.is_shut
     assert wire.sent == b""
     assert fixture.broker.subscriptions == 0
     decision.settle(OpenDoor().anonymous(client.peer) if accepted else None)

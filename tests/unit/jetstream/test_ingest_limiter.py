@@ -97,9 +97,9 @@ def test_publishers_wait_from_half_of_it_on(tmp_path: Path) -> None:
     fixture.broker.flush()
     gate = fixture.broker.take_gate()
     assert gate is fixture.stream().ingest_limiter.gate
-    assert gate.shut
+    assert gate.is_shut
     let_in: list[bool] = []
-    gate.wait(lambda: let_in.append(gate.shut), 10.0)
+    gate.wait(lambda: let_in.append(gate.is_shut), 10.0)
     fixture.store.commit_now()
     assert let_in == [False]
 
@@ -169,4 +169,4 @@ def test_atomic_batches_count_as_they_are_stored(tmp_path: Path) -> None:
     assert fixture.broker.take_gate() is fixture.stream().ingest_limiter.gate
     fixture.commit()
     assert len(fixture.held()) == 3
-    assert not fixture.stream().ingest_limiter.gate.shut
+    assert not fixture.stream().ingest_limiter.gate.is_shut

@@ -127,7 +127,7 @@ class JointPublish:
                     if refused is not None:
                         publish.done(refused)
         for stream in streams:
-            gate = stream.ingest_limiter.shut()
+            gate = stream.ingest_limiter.shut_gate()
             if gate is not None:
                 self._broker.hold_back(gate)
 

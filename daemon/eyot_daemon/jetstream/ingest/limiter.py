@@ -58,7 +58,7 @@ class StoreGate(Gate):
         self.open()
 
 
-class StreamGate(Gate):
+class IngestGate(Gate):
     """Shut while much is under way from one stream."""
 
     def __init__(self, timers: Timers, is_shut: Callable[[], bool], store_gate: StoreGate) -> None:
@@ -83,7 +83,7 @@ class IngestLimiter:
         self._bytes = 0
         self._told = False
         self.refused = 0
-        self.gate = StreamGate(stream.timers, self._is_half_full, store_gate)
+        self.gate = IngestGate(stream.timers, self._is_half_full, store_gate)
 
     def admitted(self, messages: list[Published]) -> list[Published]:
         """Return the messages of a turn that may be stored; refuse the others."""
@@ -108,11 +108,11 @@ class IngestLimiter:
         size = sum(len(part) for message in messages for part in message)
         return self._msgs + len(messages) <= self._msgs_max and self._bytes + size <= self._bytes_max
 
-    def shut(self) -> Gate | None:
+    def shut_gate(self) -> Gate | None:
         """Return the gate at which publishers to the stream wait; None: they need not wait."""
         if self._is_half_full():
             return self.gate
-        return self._store_gate if self._store_gate.shut else None
+        return self._store_gate if self._store_gate.is_shut else None
 
     def note_staged(self, batch: Batch, size: int) -> None:
         """Count a submitted transaction of published messages; `size`: its bytes."""

@@ -307,7 +307,7 @@ class Stream:
         messages = self.ingest_limiter.admitted(messages)
         if messages:
             self.ingest.run(messages)
-        gate = self.ingest_limiter.shut()
+        gate = self.ingest_limiter.shut_gate()
         if gate is not None:
             self.broker.hold_back(gate)
 
