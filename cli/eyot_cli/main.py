@@ -68,7 +68,7 @@ ALIASES: Final = {
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
-    epilog="These options may also follow the command. Exit status: 0, 1 on failure, 2 for a mistake on the command line; doctor, sync wait and upgrade fetch also use 3 and 4.",
+    epilog="These options may also follow the command. Exit status: 0, 1 on failure, 2 for a mistake on the command line; doctor, sync wait, upgrade fetch and upgrade status also use 3 and 4.",
 )
 @click.option(
     "--control",

@@ -19,6 +19,7 @@ from eyot_cli.private_files import write_private
 from eyot_cli.show import print_json, print_table, size
 from eyot_cli.upgrade.bucket import ObjectRecord, list_objects
 from eyot_cli.upgrade.fetching import fetch_package
+from eyot_cli.upgrade.install.places import Places
 from eyot_cli.upgrade.manifest import PACKAGE, SUFFIX, Manifest, shown_time
 from eyot_cli.upgrade.offered import Offered, read_offered
 from eyot_cli.upgrade.package import Package, read_package
@@ -34,6 +35,7 @@ from eyot_cli.upgrade.signing import (
     read_unverified,
     sign,
 )
+from eyot_cli.upgrade.status import read_status, show_status
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -241,3 +243,19 @@ def fetch(context: click.Context, bucket: str, ring: str, keys: Path, output: Pa
     The file appears when its signature, digest and size are right, and the signed manifest beside it. Exit status 3: there is nothing to install.
     """
     context.exit(fetch_package(context.obj, bucket, ring, keys, output, refused))
+
+
+@upgrade.command("status")
+@click.option("--state", type=FOLDER, default=Places.state, metavar="FOLDER", help="where root keeps upgrades")
+@click.pass_context
+def status(context: click.Context, state: Path) -> None:
+    """Show where this device stands: installed, under way, the last upgrade, what is not tried again.
+
+    Exit status 4: the last upgrade was taken back, and the version before it is still installed.
+    """
+    found = read_status(Places(state=state))
+    if context.obj.as_json:
+        print_json(found)
+    else:
+        show_status(found)
+    context.exit(4 if found.taken_back else 0)

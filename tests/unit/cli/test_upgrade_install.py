@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import re
@@ -19,8 +20,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eyot_cli.upgrade.install import state
 from eyot_cli.upgrade.install.machine import INSTALLS_MAX, WATCHES_MAX
-from eyot_cli.upgrade.install.places import UNIT
+from eyot_cli.upgrade.install.places import UNIT, Places
 from eyot_cli.upgrade.install.refusal import Refused, Stuck
+from eyot_cli.upgrade.status import RefusedPackage, UnderWay, UpgradeStatus, read_status, show_status
 from support.upgrade_device import FORMER, NEW, Daemon, Device, build
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="dpkg installs as root alone")
@@ -372,3 +374,59 @@ def test_a_state_file_that_nobody_can_read_changes_nothing(device: Device) -> No
     with pytest.raises(Stuck, match="remove this file"):
         device.go_on()
     assert device.version() == FORMER
+
+
+# --- what the operator is told
+
+
+def test_the_status_follows_an_upgrade(device: Device, tmp_path: Path, key: Ed25519PrivateKey) -> None:
+    assert read_status(device.places) == UpgradeStatus(
+        installed=FORMER, under_way=None, last=None, arrived=[], kept=[], refused=[]
+    )
+    made = package(tmp_path)
+    device.arrives(made, key)
+    assert read_status(device.places).arrived == [made.name]
+    device.begin()
+    begun = read_status(device.places)
+    assert begun.under_way == UnderWay(from_version=FORMER, to_version=NEW, phase=state.INSTALL)
+    assert (begun.installed, begun.arrived, len(begun.kept), begun.taken_back) == (FORMER, [], 1, False)
+    device.go_on()
+    ended = read_status(device.places)
+    assert (ended.installed, ended.under_way, ended.taken_back) == (NEW, None, False)
+    assert ended.last is not None
+    assert (ended.last.outcome, ended.last.from_version, ended.last.to_version) == ("upgraded", FORMER, NEW)
+
+
+def test_the_status_of_an_upgrade_that_was_taken_back(
+    device: Device, tmp_path: Path, key: Ed25519PrivateKey, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = package(tmp_path, scripts={"postinst": "exit 1"})
+    device.arrives(made, key)
+    device.upgrade()
+    found = read_status(device.places)
+    assert found.taken_back
+    (refused,) = found.refused
+    assert (refused.version, refused.sha256) == (NEW, hashlib.sha256(made.read_bytes()).hexdigest())
+    assert found.last is not None
+    assert refused.reason == " ".join(found.last.reason.split()) != ""
+    show_status(found)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"from {FORMER} to {NEW}: went back because" in shown
+    assert refused.sha256 in shown
+    with device.dpkg.locked():
+        device.dpkg.install(package(tmp_path, "0.3.0+deb12"))
+    assert not read_status(device.places).taken_back
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 1, "phase": "install"}', '{"format": 2}'])
+def test_a_status_of_damaged_files(tmp_path: Path, text: str) -> None:
+    places = Places(state=tmp_path, incoming=tmp_path / "none", root=tmp_path)
+    places.state_file.write_text(text)
+    places.last_file.write_text(text)
+    places.refused_file.write_text("x\n\n")
+    found = read_status(places)
+    assert found.under_way is not None
+    assert found.under_way.problem
+    assert found.refused == [RefusedPackage(sha256="x", version="", reason="")]
+    assert found.installed == "not as a package"
+    show_status(found)
