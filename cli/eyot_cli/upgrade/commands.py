@@ -249,13 +249,13 @@ def fetch(context: click.Context, bucket: str, ring: str, keys: Path, output: Pa
 @click.option("--state", type=FOLDER, default=Places.state, metavar="FOLDER", help="where root keeps upgrades")
 @click.pass_context
 def status(context: click.Context, state: Path) -> None:
-    """Show where this device stands: installed, under way, the last upgrade, what is not tried again.
+    """Show where this device stands.
 
-    Exit status 4: the last upgrade was taken back, and the version before it is still installed.
+    Exit status 4: the last upgrade was rolled back, and the version before it is still installed.
     """
     found = read_status(Places(state=state))
     if context.obj.as_json:
         print_json(found)
     else:
         show_status(found)
-    context.exit(4 if found.taken_back else 0)
+    context.exit(4 if found.was_rolled_back else 0)

@@ -77,8 +77,8 @@ class UpgradeStatus(Struct, frozen=True, kw_only=True):
     refused: list[RefusedPackage]
 
     @property
-    def taken_back(self) -> bool:
-        """The last upgrade was undone, and nothing else has been installed since."""
+    def was_rolled_back(self) -> bool:
+        """The last upgrade was rolled back, and nothing else has been installed since."""
         last = self.last
         return (
             self.under_way is None

@@ -389,22 +389,22 @@ def test_the_status_follows_an_upgrade(device: Device, tmp_path: Path, key: Ed25
     device.begin()
     begun = read_status(device.places)
     assert begun.under_way == UnderWay(from_version=FORMER, to_version=NEW, phase=state.INSTALL)
-    assert (begun.installed, begun.arrived, len(begun.kept), begun.taken_back) == (FORMER, [], 1, False)
+    assert (begun.installed, begun.arrived, len(begun.kept), begun.was_rolled_back) == (FORMER, [], 1, False)
     device.go_on()
     ended = read_status(device.places)
-    assert (ended.installed, ended.under_way, ended.taken_back) == (NEW, None, False)
+    assert (ended.installed, ended.under_way, ended.was_rolled_back) == (NEW, None, False)
     assert ended.last is not None
     assert (ended.last.outcome, ended.last.from_version, ended.last.to_version) == ("upgraded", FORMER, NEW)
 
 
-def test_the_status_of_an_upgrade_that_was_taken_back(
+def test_the_status_of_an_upgrade_that_was_was_rolled_back(
     device: Device, tmp_path: Path, key: Ed25519PrivateKey, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = package(tmp_path, scripts={"postinst": "exit 1"})
     device.arrives(made, key)
     device.upgrade()
     found = read_status(device.places)
-    assert found.taken_back
+    assert found.was_rolled_back
     (refused,) = found.refused
     assert (refused.version, refused.sha256) == (NEW, hashlib.sha256(made.read_bytes()).hexdigest())
     assert found.last is not None
@@ -415,7 +415,7 @@ def test_the_status_of_an_upgrade_that_was_taken_back(
     assert refused.sha256 in shown
     with device.dpkg.locked():
         device.dpkg.install(package(tmp_path, "0.3.0+deb12"))
-    assert not read_status(device.places).taken_back
+    assert not read_status(device.places).was_rolled_back
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 1, "phase": "install"}', '{"format": 2}'])
