@@ -114,6 +114,15 @@ ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t at) {
     return real(fd, parts, count, at);
 }
 
+/* LMDB's way to write several pages: at the file's own position. Sockets are no disk. */
+ssize_t writev(int fd, const struct iovec *parts, int count) {
+    struct stat file;
+    REAL(writev);
+    if (!fstat(fd, &file) && S_ISREG(file.st_mode))
+        FAIL(write_trouble(fd, lseek(fd, 0, SEEK_CUR), total(parts, count)));
+    return real(fd, parts, count);
+}
+
 #define PWRITEV2(name)                                                                \
     ssize_t name(int fd, const struct iovec *parts, int count, off_t at, int flags) { \
         REAL(name);                                                                   \
