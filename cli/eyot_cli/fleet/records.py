@@ -81,6 +81,8 @@ class AuditLine(Struct, kw_only=True, omit_defaults=True):
     key: str = ""
     token: str = ""
     reason: str = ""
+    #: lines of the same token or device that were left out before this one, because there were too many in a minute
+    left_out: int = 0
 
 
 Record = TypeVar("Record", TokenRecord, DeviceRecord)
@@ -137,10 +139,21 @@ class Records:
 
     # -- audit -----------------------------------------------------------------------------------------------------
 
-    def note(self, event: str, *, name: str = "", key: str = "", token: str = "", reason: str = "") -> AuditLine:
+    def note(
+        self, event: str, *, name: str = "", key: str = "", token: str = "", reason: str = "", left_out: int = 0
+    ) -> AuditLine:
         """Append a line to the audit log, on disk before this returns; return the line."""
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        line = AuditLine(time=at, event=event, account=self.account, name=name, key=key, token=token, reason=reason)
+        line = AuditLine(
+            time=at,
+            event=event,
+            account=self.account,
+            name=name,
+            key=key,
+            token=token,
+            reason=reason,
+            left_out=left_out,
+        )
         path = self.folder / "audit.log"
         make_folder(self.folder)
         try:

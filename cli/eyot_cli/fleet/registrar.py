@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from eyot_cli.failure import Failure
+from eyot_cli.fleet.pace import Pace
 from eyot_cli.fleet.records import DeviceRecord, Records, TokenRecord
 from eyot_cli.private_files import read_text
 from eyot_cli.trust.claims import new_user
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
     from eyot_cli.trust.session import Session
 
+#: A renewal that comes again within this time gets the token that was just made, seconds: a request says nothing of its
+#: time, and who heard one can send it again.
+REPEATED_S: Final = 60
 #: Characters of a key that the log shows.
 SHORT: Final = 12
 
@@ -57,6 +61,7 @@ class Registrar:
         self._account = account
         self._leaf_urls = leaf_urls
         self._records = Records(session.store, account)
+        self._pace = Pace(time.monotonic)
 
     def answer(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> tuple[EnrolmentAnswer, str]:
         """Return the answer to one request, and a line for the log. Raises Failure where the store cannot be used."""
@@ -72,10 +77,16 @@ class Registrar:
         except Refused as refused:
             reason = str(refused)
             if refused.token or refused.name:  # what nobody signed would only fill the log
-                self._records.note("refused", name=refused.name, key=refused.key, token=refused.token, reason=reason)
+                self._note("refused", name=refused.name, key=refused.key, token=refused.token, reason=reason)
             return EnrolmentAnswer(error=reason), f"refused {_whose(refused)}: {reason}"
         finally:
             store.unlock()
+
+    def _note(self, event: str, *, name: str, key: str, token: str = "", reason: str = "") -> None:
+        """Append to the audit log. Only what can be repeated keeps to the asker's pace; the next line counts what is left out."""
+        left_out = 0 if event == "enrolled" else self._pace.take(token or name)
+        if left_out is not None:
+            self._records.note(event, name=name, key=key, token=token, reason=reason, left_out=left_out)
 
     # -- enrolment -------------------------------------------------------------------------------------------------
 
@@ -100,7 +111,7 @@ class Registrar:
         if not again:
             record.left -= 1
             record.last = (name, request.key)
-        self._records.note("again" if again else "enrolled", name=name, key=request.key, token=token)
+        self._note("again" if again else "enrolled", name=name, key=request.key, token=token)
         self._records.write_token(record)
         answer = self._sign(name, request, record.role, record.device_lifetime_s, record.tags, token=token)
         return answer, f"enrolled {name} with key {request.key[:SHORT]}{', once more' if again else ''}"
@@ -145,7 +156,9 @@ class Registrar:
             raise Refused(f"{name} is enrolled with another key")
         if request.key in self._revoked():
             raise Refused("this key was revoked", name=name, key=request.key)
-        self._records.note("renewed", name=name, key=device.key)
+        if _is_fresh(device):
+            return self._present(name), f"renewed {name} before, and just now"
+        self._note("renewed", name=name, key=device.key)
         tags = tuple(body(self._session.store.user(self._account, name)).get("tags") or ())
         answer = self._sign(name, request, device.role, device.device_lifetime_s, tags, device=device)
         return answer, f"renewed {name}"
@@ -189,6 +202,11 @@ class Registrar:
                 facts=request.facts,
             )
         )
+        return self._present(name)
+
+    def _present(self, name: str) -> EnrolmentAnswer:
+        """Return the answer with the token that the store has for a device."""
+        store = self._session.store
         return EnrolmentAnswer(
             name=name,
             jwt=read_text(store.user_path(self._account, name)),
@@ -217,6 +235,13 @@ def _signature(headers: Mapping[str, str], name: str) -> bytes:
         return nkey.decode_signature(headers.get(name, ""))
     except nkey.NkeyError:
         return b""
+
+
+def _is_fresh(device: DeviceRecord) -> bool:
+    """Was the device's token renewed just now, and is most of its time left?"""
+    now = time.time()
+    renewed = device.enrolled_at < device.renewed_at and device.renewed_at > now - REPEATED_S
+    return renewed and (not device.expires or device.expires - now > device.device_lifetime_s / 2)
 
 
 def _whose(refused: Refused) -> str:

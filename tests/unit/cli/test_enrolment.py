@@ -7,6 +7,7 @@ import json
 import os
 import random
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ from eyot_cli.enrol.asking import Asker
 from eyot_cli.enrol.files import DeviceFiles
 from eyot_cli.enrol.fragment import write_fragment
 from eyot_cli.failure import Failure
+from eyot_cli.fleet.pace import LINES_MAX, Pace
 from eyot_cli.fleet.records import Records
 from eyot_cli.fleet.registrar import Registrar
 from eyot_cli.private_files import write_private
@@ -210,6 +212,43 @@ def test_renewal_keeps_name_key_and_tags(hub: Hub, monkeypatch: pytest.MonkeyPat
     assert renewed.exp - claims.exp == 60 * 86400
     assert "is enrolled with another key" in not_renewed(device(hub), "pump")
     assert "no device valve is enrolled" in not_renewed(asker, "valve")
+
+
+def test_a_request_that_is_sent_again_fills_no_log(hub: Hub) -> None:
+    """Who heard a request, or holds a token that is used up, can send as many as the link carries."""
+    token = hub.token("pump")
+    pair, other = new_pair("U"), new_pair("U")
+    registrar = hub.registrar()
+
+    def send(subject: str, key: str, seeds: dict[str, str]) -> EnrolmentAnswer:
+        payload = msgspec.json.encode(EnrolmentRequest(key=key))
+        signed = signed_text(subject, payload)
+        headers = {name: encode_signature(Signer(seed).sign(signed)) for name, seed in seeds.items()}
+        return registrar.answer(subject, payload, headers)[0]
+
+    enrol = f"{ENROL}.{token.id}", {SIGNED_BY_KEY: pair.seed, SIGNED_BY_TOKEN: token.credentials.seed}
+    stolen = f"{ENROL}.{token.id}", {SIGNED_BY_KEY: other.seed, SIGNED_BY_TOKEN: token.credentials.seed}
+    first = send(enrol[0], pair.public, enrol[1])
+    assert not first.error
+    for _ in range(2 * LINES_MAX):
+        assert not send(enrol[0], pair.public, enrol[1]).error
+        assert "another device already" in send(stolen[0], other.public, stolen[1]).error
+    for _ in range(2 * LINES_MAX):
+        assert not send(f"{RENEW}.pump", pair.public, {SIGNED_BY_KEY: pair.seed}).error
+    lines = hub.audit()
+    events = Counter(line["event"] for line in lines)
+    assert events["enrolled"] == 1
+    assert events["again"] + events["refused"] == LINES_MAX
+    assert 1 <= events["renewed"] <= LINES_MAX
+
+
+def test_lines_that_were_left_out_are_counted() -> None:
+    now = [0.0]
+    pace = Pace(lambda: now[0])
+    assert [pace.take("a") for _ in range(LINES_MAX + 5)] == [0] * LINES_MAX + [None] * 5
+    assert pace.take("b") == 0
+    now[0] = 60.0
+    assert [pace.take("a"), pace.take("a")] == [5, 0]
 
 
 def test_requests_that_nobody_signed_change_nothing_and_fill_no_log(hub: Hub) -> None:
