@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -142,6 +142,78 @@ def test_an_expired_message_that_was_sent_is_completed(server: Eyotd) -> None:
         begun.pubcomp(got.packet_id)
         says.send(encoder.pubrel(5, packet_id))
         assert says.expect(PacketType.PUBCOMP).reason == 0
+
+
+#: QoS of a message, the answers that are right, and the one that contradicts it.
+CONTRADICTIONS = [
+    (1, (), RawMqtt.pubrec),
+    (1, (), RawMqtt.pubcomp),
+    (2, (), RawMqtt.puback),
+    (2, (), RawMqtt.pubcomp),
+    (2, (RawMqtt.pubrec,), RawMqtt.puback),
+]
+
+
+@pytest.mark.parametrize("level", [4, 5])
+@pytest.mark.parametrize(("qos", "right", "wrong"), CONTRADICTIONS)
+def test_an_answer_of_the_wrong_kind_ends_the_connection(
+    server: Eyotd, level: int, qos: int, right: tuple[Callable[..., None], ...], wrong: Callable[..., None]
+) -> None:
+    """The message is kept for the session: it was not acknowledged."""
+    name, topic = f"wrong-{level}", f"wrong/{level}/{qos}"
+    lasts = {"props": LASTS} if level == 5 else {}
+    with client(server) as says:
+        with client(server, name, clean=True, level=level) as fresh:
+            fresh.disconnect()
+        with client(server, name, clean=False, level=level, **lasts) as hears:
+            hears.subscribe(topic, qos=2)
+            says.publish_acked(topic, b"x", qos=qos)
+            got = hears.next_publish()
+            for answer in right:
+                answer(hears, got.packet_id)
+                assert hears.expect(PacketType.PUBREL).packet_id == got.packet_id
+            wrong(hears, got.packet_id)
+            if level == 5:
+                assert hears.expect(PacketType.DISCONNECT).reason == 0x82
+            assert hears.closed()
+        with client(server, name, clean=False, level=level, **lasts) as back:
+            if right:
+                assert back.expect(PacketType.PUBREL).packet_id == got.packet_id
+                back.pubcomp(got.packet_id)
+            else:
+                again = back.next_publish()
+                assert (again.packet_id, again.payload, again.dup) == (got.packet_id, b"x", True)
+
+
+@pytest.mark.parametrize("level", [3, 4, 5])
+def test_session_present(server: Eyotd, level: int) -> None:
+    """3.1 reserves the byte: the session is there, and the client is not told."""
+    name = f"present-{level}"
+    lasts = {"props": LASTS} if level == 5 else {}
+    with client(server, name, clean=True, level=level) as fresh:
+        assert not connack(fresh).present
+        fresh.disconnect()
+    with client(server, name, clean=False, level=level, **lasts) as first, client(server) as says:
+        first.subscribe(f"present/{level}", qos=1)
+        first.disconnect()
+        says.publish_acked(f"present/{level}", b"x", qos=1)
+    with client(server, name, clean=False, level=level, **lasts) as back:
+        assert connack(back).present == (level > 3)
+        assert back.next_publish().payload == b"x"
+
+
+@pytest.mark.parametrize("level", [4, 5])
+def test_an_answer_to_nothing_changes_nothing(server: Eyotd, level: int) -> None:
+    """It may have come twice."""
+    with client(server, level=level) as hears:
+        for answer in (RawMqtt.puback, RawMqtt.pubcomp):
+            answer(hears, 7)
+        hears.pubrec(7)
+        if level == 5:
+            assert hears.expect(PacketType.PUBREL).reason == 0x92
+        else:
+            hears.expect(PacketType.PUBREL)
+        hears.ping()
 
 
 # -- topic aliases -----------------------------------------------------------------------------------------------------------

@@ -193,14 +193,10 @@ class MqttConnection(MqttSender):
             self._publishes.mixed_run(packet)
         elif type(packet) is Publish:
             self._publishes.publish(packet)
-        elif type(packet) is Puback:
-            self.session.puback(packet.packet_id)
-        elif type(packet) is Pubrec:
-            self._pubrec(packet)
+        elif type(packet) is Puback or type(packet) is Pubrec or type(packet) is Pubcomp:
+            self._answered(packet)
         elif type(packet) is Pubrel:
             self._publishes.released(packet.packet_id)
-        elif type(packet) is Pubcomp:
-            self.session.pubcomp(packet.packet_id)
         elif type(packet) is Pingreq:
             self.send_packet(encoder.PINGRESP)
         elif type(packet) is Subscribe:
@@ -229,10 +225,18 @@ class MqttConnection(MqttSender):
 
     # -- answers of the client -------------------------------------------------------------------------------------------
 
-    def _pubrec(self, packet: Pubrec) -> None:
-        reason = self.session.pubrec(packet.packet_id, packet.reason_code)
-        if reason is not None:
-            self.send_packet(encoder.pubrel(self.level, packet.packet_id, reason))
+    def _answered(self, packet: Puback | Pubrec | Pubcomp) -> None:
+        packet_id = packet.packet_id
+        if self.session.breaks(type(packet), packet_id):
+            self.refuse(ReasonCode.PROTOCOL_ERROR)  # [MQTT-4.8.0-1] of 3.1.1, 4.13 of 5.0
+        elif type(packet) is Puback:
+            self.session.puback(packet_id)
+        elif type(packet) is Pubcomp:
+            self.session.pubcomp(packet_id)
+        else:
+            reason = self.session.pubrec(packet_id, packet.reason_code)
+            if reason is not None:
+                self.send_packet(encoder.pubrel(self.level, packet_id, reason))
 
     # -- messages to the client ------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from eyot_daemon.mqtt import message
 from eyot_daemon.mqtt.counters import Drops
 from eyot_daemon.mqtt.fifo import Fifo
 from eyot_daemon.mqtt.session_record import SessionRecord, SubOptions
+from eyot_wire.mqtt.packets import Puback, Pubcomp, Pubrec
 from eyot_wire.mqtt.reason_codes import ReasonCode
 from eyot_wire.subject import matches
 
@@ -416,10 +417,24 @@ class Session:
 
     # -- answers of the client ---------------------------------------------------------------------------------------
 
+    def breaks(self, kind: type[Puback | Pubrec | Pubcomp], packet_id: int) -> bool:
+        """Return whether this answer contradicts the message that was sent with the identifier (a protocol error).
+
+        A PUBACK answers QoS 1 alone, a PUBREC QoS 2, and a PUBCOMP a PUBREL. No answer contradicts an unknown
+        identifier: it may have come twice.
+        """
+        flight = self.flights.get(packet_id)
+        if flight is None:
+            return False
+        is_once = flight.message is not None and flight.message.qos == 1
+        if kind is Pubcomp:
+            return flight.phase is not Phase.PUBREL
+        return is_once if kind is Pubrec else not is_once
+
     def puback(self, packet_id: int) -> None:
         """PUBACK: the client has a message of QoS 1. Unknown identifiers are passed over: it may have come twice."""
         flight = self.flights.get(packet_id)
-        if flight is not None and flight.phase is Phase.PUBLISH and flight.message and flight.message.qos == 1:
+        if flight is not None:
             self._unsent.pop(packet_id, None)
             self._done(flight)
 
@@ -429,7 +444,7 @@ class Session:
         Returns the reason code of a PUBREL to send at once; None: it follows, or none does.
         """
         flight = self.flights.get(packet_id)
-        if flight is None or (flight.message is not None and flight.message.qos != 2):
+        if flight is None:
             # A PUBREC that refuses ends the flow: nothing is released [MQTT-4.3.3-4].
             return ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if reason < 0x80 else None
         if flight.phase is Phase.PUBREL:
@@ -464,7 +479,7 @@ class Session:
     def pubcomp(self, packet_id: int) -> None:
         """PUBCOMP: a message of QoS 2 is through."""
         flight = self.flights.get(packet_id)
-        if flight is None or flight.phase is not Phase.PUBREL:
+        if flight is None:
             return
         del self.flights[packet_id]
         if self.persistent and flight.sseq not in self._received_seqs:

@@ -7,7 +7,7 @@ from typing import Final
 
 from eyot_wire.mqtt import fields
 from eyot_wire.mqtt import properties as mqtt_properties
-from eyot_wire.mqtt.packet_types import V5, PacketType
+from eyot_wire.mqtt.packet_types import V5, V31, PacketType
 from eyot_wire.mqtt.packets import Connack, Connect, Suback, Subscribe, Unsuback, Unsubscribe
 from eyot_wire.mqtt.properties import Properties
 from eyot_wire.mqtt.reason_codes import SUBACK_FAILURE, ReasonCode, return_code
@@ -26,7 +26,8 @@ def packet(first: int, body: bytes) -> bytes:
 def connack(level: int, answer: Connack) -> bytes:
     """Return CONNACK."""
     if level != V5:
-        return bytes((0x20, 2, answer.session_present, return_code(answer.reason_code)))
+        present = answer.session_present and level != V31  # 3.1 reserves the byte
+        return bytes((0x20, 2, present, return_code(answer.reason_code)))
     head = bytes((answer.session_present, answer.reason_code))
     return packet(0x20, head + mqtt_properties.write(answer.properties))
 
