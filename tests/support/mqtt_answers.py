@@ -101,7 +101,8 @@ class AnswerChecker:
         self._size_max = (properties.maximum_packet_size if properties else None) or 1 << 30
         self._aliases_max = (properties.topic_alias_maximum if properties else None) or 0
         self._tells_problems = properties is None or properties.request_problem_information != 0
-        self._is_new = connect.clean_start or not connack.present
+        #: whether no session from before can speak up; CONNACK of 3.1 does not tell
+        self.is_new = connect.clean_start or (self.level > 3 and not connack.present)
         self._aliases: dict[int, str] = {}
         self._owed: dict[PacketType, deque[Owed]] = {}
         #: publishes of the server on their way, by identifier: their QoS, and whether PUBREC was sent
@@ -156,7 +157,7 @@ class AnswerChecker:
             return b""
         if got.type is T.PUBREL and got.packet_id in self._flights:
             return self._released(got)
-        if got.type is T.PUBREL and not self._is_new and not self.awaits(T.PUBREL, got.packet_id):
+        if got.type is T.PUBREL and not self.is_new and not self.awaits(T.PUBREL, got.packet_id):
             return encoder.pubcomp(self.level, got.packet_id)  # of a publish that an earlier connection received
         self._answered(got)
         return b""
@@ -192,7 +193,7 @@ class AnswerChecker:
             topic = self._aliases.get(alias, "")
         if not topic or "+" in topic or "#" in topic or "\0" in topic:
             raise Illegal(f"PUBLISH on {topic!r}")
-        if self._is_new:
+        if self.is_new:
             taken = [name for name in self._filters if topics.filter_matches(name.removeprefix("$share/g/"), topic)]
             if not taken:
                 raise Illegal(f"PUBLISH on {topic!r}, to which nobody subscribed")

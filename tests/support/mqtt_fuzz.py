@@ -207,7 +207,7 @@ def conversation(rng: Random, port: int, number: int) -> Iterator[str]:
         assert connack.reason == 0, f"{connect} is refused with {connack.reason:#x}"
         if level == 5:
             grammar.aliases_max = (connack.properties.topic_alias_maximum or 1) - 1  # the last one stays unset
-        if connack.present:
+        if not checker.is_new:
             grammar.subs = None
         yield "connect"
         steps = [grammar.step() for _ in range(rng.randrange(1, 30))]
