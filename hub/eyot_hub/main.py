@@ -474,6 +474,8 @@ def _round_text(done: Round) -> str:
 def _aggregate_text(done: AggregateRound) -> str:
     lines = [
         f"silver {one.name}: {one.added} rows added, {one.duplicates} duplicates, {one.quarantined} in quarantine"
+        f"{f', {one.expired} of days that have left' if one.expired else ''}"
+        f"{f'; {one.kept} kept, whose messages have left bronze' if one.kept else ''}"
         for one in done.silver
     ]
     lines += [
@@ -486,13 +488,14 @@ def _aggregate_text(done: AggregateRound) -> str:
 def _maintained_text(done: Maintained) -> str:
     refused = ", some left: other jobs write" if done.refused else ""
     expired = f"; {done.expired} expired rows removed" if done.expired else ""
-    return (
-        f"{done.table}: {done.files_before} files, now {done.files}{refused}{expired}; {done.removed} old files removed"
-    )
+    waits = f"; more wait until {', '.join(done.waits_for)} have read them" if done.waits_for else ""
+    files = f"{done.files_before} files, now {done.files}{refused}"
+    return f"{done.table}: {files}{expired}{waits}; {done.removed} old files removed"
 
 
 def _replayed_text(done: Replayed, *, dry_run: bool) -> str:
-    moved = f"{done.added} rows added, {done.duplicates} duplicates, {done.removed} removed from quarantine"
+    expired = f", {done.expired} of days that have left" if done.expired else ""
+    moved = f"{done.added} rows added, {done.duplicates} duplicates{expired}, {done.removed} removed from quarantine"
     lines = [
         f"silver {done.table}: {done.read} rows parsed again, {done.passed} pass; {'nothing changed' if dry_run else moved}"
     ]
@@ -503,7 +506,9 @@ def _explained_text(done: Explanation) -> str:
     window = f"{done.metric} of {done.device}, {done.window_start.isoformat()} to {done.window_end.isoformat()}"
     waiting = len(done.readings) - done.found
     lines = [f"gold {done.gold}: {window}: revision {done.revision}, {done.count} readings"]
-    if not done.agrees:
+    if done.left:
+        lines.append("silver no longer has the readings of this day: retention has removed them")
+    elif not done.agrees:
         lines.append(f"silver has {done.found} of these readings: backfill computes the window again")
     if waiting:
         lines.append(f"{waiting} more readings in silver are counted by the next round of aggregate")

@@ -145,6 +145,7 @@ class Silver(_Section):
     earliest: str = "2000-01-01T00:00:00Z"
     ahead: str = "24h"  # the most that an event may lie after its storage at the hub
     quality: list[Rule] = []
+    keep: str = ""  # default: retention.silver
 
     @property
     def typed(self) -> dict[str, Column]:
@@ -185,6 +186,7 @@ class Gold(_Section):
     metric: str = ""
     value: str = ""
     percentiles: list[Annotated[float, msgspec.Meta(gt=0, lt=1)]] = []
+    keep: str = ""  # default: retention.gold
 
 
 class FleetStatus(_Section):
@@ -209,13 +211,19 @@ class Gaps(_Section):
 
 
 class Retention(_Section):
-    """How long tables keep rows after the hub stored their messages; "0s": for ever."""
+    """How long tables keep rows; "0s": for ever. `keep` of a silver or gold table precedes.
+
+    Bronze and quarantine count from the time when the hub stored the message, silver and gold from the event.
+    """
 
     quarantine: str = "0s"
+    bronze: str = "0s"
+    silver: str = "0s"
+    gold: str = "0s"
 
-    @property
-    def quarantine_age(self) -> timedelta:
-        return timedelta(seconds=seconds(self.quarantine))
+    def age(self, kind: Literal["bronze", "quarantine", "silver", "gold"], keep: str = "") -> timedelta:
+        """Return how long a table of this kind keeps rows; 0: for ever. `keep`: the table's own setting."""
+        return timedelta(seconds=seconds(keep or getattr(self, kind)))
 
 
 class Run(_Section):
@@ -396,9 +404,10 @@ def _problems(config: Config) -> list[tuple[str, str]]:
     problems += _duration_problems("bronze.vacuum_after", config.bronze.vacuum_after)
     problems += _duration_problems("gaps.in_flight_max", config.gaps.in_flight_max)
     problems += _duration_problems("quality.period", config.quality.period)
-    problems += _duration_problems("retention.quarantine", config.retention.quarantine)
-    if not problems and timedelta(0) < config.retention.quarantine_age < RETENTION_MIN:
-        problems.append(("retention.quarantine", "must be at least 24h, or 0s: rows are removed by whole days"))
+    for kind in ("quarantine", "bronze", "silver", "gold"):
+        problems += _age_problems(f"retention.{kind}", getattr(config.retention, kind))
+    if not problems and config.bronze.format != "delta" and config.retention.age("bronze"):
+        problems.append(("retention.bronze", "needs bronze.format delta"))
     if not problems and 0 < config.bronze.vacuum_hours < VACUUM_HOURS_MIN:
         problems.append(
             ("bronze.vacuum_after", "must be at least 1h: what a job has written and not committed yet is removed, too")
@@ -477,6 +486,7 @@ def _silver_problems(silver: Silver) -> list[tuple[str, str]]:
     except ValueError:
         problems.append(("earliest", f"{silver.earliest!r} is no time (RFC 3339)"))
     problems += _duration_problems("ahead", silver.ahead)
+    problems += _age_problems("keep", silver.keep or "0s")
     problems += rules_problems(silver.quality, {name: one.type for name, one in silver.typed.items()})
     if not problems:
         try:
@@ -504,7 +514,7 @@ def _gold_problems(gold: Gold, silver: Silver | None) -> list[tuple[str, str]]:
     for name in [*gold.metrics, gold.value]:
         if name in silver.columns and silver.typed[name].type not in ("double", "bigint"):
             problems.append(("metrics", f"{name!r} is not a number"))
-    return problems
+    return problems + _age_problems("keep", gold.keep or "0s")
 
 
 _DEVICE_WORDS: Final = ("origin_domain", "origin_stream", "stream")
@@ -538,6 +548,13 @@ def _duration_problems(key: str, text: str) -> list[tuple[str, str]]:
     except ValueError:
         return [(key, f"{text!r} is not a duration (1s, 10m, 24h)")]
     return []
+
+
+def _age_problems(key: str, text: str) -> list[tuple[str, str]]:
+    problems = _duration_problems(key, text)
+    if not problems and 0 < seconds(text) < RETENTION_MIN.total_seconds():
+        problems.append((key, "must be at least 24h, or 0s: rows are removed by whole days"))
+    return problems
 
 
 def _option_text(value: Any) -> str:

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,7 @@ from eyot_hub.jobs.table import LakeTable
 
 ORIGIN: Final = "origin"
 STREAM: Final = "stream"
+Spot: TypeAlias = tuple[str, int, int]  # a stream, its creation time, and a sequence in it
 _KEY: Final = ("kind", "domain", "name", "stream", "stream_created_ns")
 #: Columns that segments are computed from.
 SEGMENT_COLUMNS: Final = (
@@ -65,6 +66,7 @@ class Segment(NamedTuple):
     last: int
     first_us: int
     last_us: int
+    repeat: bool = False  # an earlier run found that its first message repeats an earlier one
 
 
 @dataclass
@@ -118,9 +120,10 @@ class Epoch:
 
 @dataclass
 class Coverage:
-    """All epochs of all sources."""
+    """All epochs of all sources. `repeats`: places of the segments whose first message repeats an earlier one."""
 
     epochs: dict[Source, list[Epoch]]
+    repeats: set[Spot] = field(default_factory=set)
 
 
 def coverage(found: list[Segment], rows: Callable[[], DataFrame]) -> Coverage:
@@ -128,8 +131,14 @@ def coverage(found: list[Segment], rows: Callable[[], DataFrame]) -> Coverage:
     by_source: dict[Source, list[Segment]] = defaultdict(list)
     for segment in found:
         by_source[segment.source].append(segment)
-    repeats = _repeats(rows, by_source)
-    return Coverage({source: epochs_of(source, parts, repeats) for source, parts in sorted(by_source.items())})
+    repeats = _repeats(rows, by_source) | {spot(one) for one in found if one.repeat}
+    epochs = {source: epochs_of(source, parts, repeats) for source, parts in sorted(by_source.items())}
+    return Coverage(epochs, repeats)
+
+
+def spot(segment: Segment) -> Spot:
+    """Return where a segment begins."""
+    return segment.stream, segment.stream_created_ns, segment.hub_sequence
 
 
 def segments(
@@ -209,16 +218,16 @@ def _segments_of_batch(batch: pa.RecordBatch) -> Iterator[tuple[tuple[object, ..
         yield tuple(value[where[one]].as_py() for value in values), parts
 
 
-def _repeats(table_rows: Callable[[], DataFrame], by_source: dict[Source, list[Segment]]) -> set[tuple[str, int, int]]:
+def _repeats(table_rows: Callable[[], DataFrame], by_source: dict[Source, list[Segment]]) -> set[Spot]:
     """Return the places where an origin's sequences step back and the message repeats an earlier one.
 
-    A place is (stream, its creation time, hub sequence) of the segment.
+    Segments of which an earlier run has found that are left out: bronze may have lost their rows since.
     """
     suspects: list[Segment] = []
     for source, parts in by_source.items():
         highest = 0
         for part in parts if source.kind == ORIGIN else ():
-            if part.first <= highest:
+            if part.first <= highest and not part.repeat:
                 suspects.append(part)
             highest = max(highest, part.last)
     if not suspects:
@@ -249,7 +258,7 @@ def _repeats(table_rows: Callable[[], DataFrame], by_source: dict[Source, list[S
         same[row["domain"], row["name"], row["number"]].append(place)
     repeats = set()
     for part in suspects:
-        here = (part.stream, part.stream_created_ns, part.hub_sequence)
+        here = spot(part)
         earlier = same[part.source.domain, part.source.name, part.first]
         before = (part.stream_created_ns, part.stream, part.hub_sequence)
         if any(place[:3] < before and place[3] == content.get(here) for place in earlier):
@@ -257,7 +266,7 @@ def _repeats(table_rows: Callable[[], DataFrame], by_source: dict[Source, list[S
     return repeats
 
 
-def epochs_of(source: Source, parts: list[Segment], repeats: set[tuple[str, int, int]]) -> list[Epoch]:
+def epochs_of(source: Source, parts: list[Segment], repeats: set[Spot]) -> list[Epoch]:
     """Return the epochs of one source from its segments in hub order."""
     epochs = [Epoch(1)]
     if source.kind == STREAM:
@@ -273,7 +282,7 @@ def epochs_of(source: Source, parts: list[Segment], repeats: set[tuple[str, int,
         known_epoch = (part.stream, part.stream_created_ns)
         stepped_back = part.first <= last_in.get(known_epoch, 0)
         known_elsewhere = known_epoch not in last_in and epochs[-1].covers(part.first)
-        repeated = (part.stream, part.stream_created_ns, part.hub_sequence) in repeats
+        repeated = spot(part) in repeats
         if (stepped_back or known_elsewhere) and not repeated:
             epochs.append(Epoch(len(epochs) + 1))
         epochs[-1].add(part)

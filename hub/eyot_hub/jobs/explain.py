@@ -20,6 +20,7 @@ from eyot_hub.jobs.bronze import position_id
 from eyot_hub.jobs.config import Config, Gold, Silver
 from eyot_hub.jobs.file_rows import row_groups
 from eyot_hub.jobs.replays import uncounted_spans
+from eyot_hub.jobs.retention import first_day
 from eyot_hub.jobs.silver import silver_schema
 from eyot_hub.jobs.table import LakeTable
 from eyot_wire.go.duration import parse_duration_ns
@@ -61,6 +62,7 @@ class Explanation:
     count: int = 0  # readings, as gold says
     revision: int = 0  # 0: gold does not have the window yet
     computed_at: datetime | None = None
+    left: bool = False  # retention has removed the readings of this day from silver
     #: One for each reading in the order of event time: silver's columns of provenance, `value`, and `counted`: whether
     #: gold's position is past the reading's row. The next round of `aggregate` counts the others.
     readings: list[dict[str, Any]] = field(default_factory=list)
@@ -72,8 +74,8 @@ class Explanation:
 
     @property
     def agrees(self) -> bool:
-        """Whether silver has as many readings as gold has counted."""
-        return self.found == self.count
+        """Whether silver has as many readings as gold has counted, or no longer has those of this day."""
+        return self.left or self.found == self.count
 
 
 def explain(config: Config, gold: Gold, device: str, metric: str, at_ns: int) -> Explanation:
@@ -88,6 +90,7 @@ def explain(config: Config, gold: Gold, device: str, metric: str, at_ns: int) ->
     counted = _opened(config, "gold", gold.name)
     _read_window(counted, _partition(config, start), done)
     held = _opened(config, "silver", silver.name)
+    done.left = _partition(config, start) < first_day(held)
     replayed = uncounted_spans(config, silver.name, held, counted)
     for row in _readings(held, _partition(config, start), silver, gold, done):
         epoch = row["stream"], row.pop("stream_created_ns")

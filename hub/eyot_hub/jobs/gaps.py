@@ -168,7 +168,9 @@ class Gaps:
         self._bronze.refresh()
         self.origins.refresh()
         self.gaps.refresh()
-        found = coverage(self.segments.found(), lambda: self._bronze.dataframe(self._spark, columns=REPEAT_COLUMNS))
+        segments = self.segments.found()
+        found = coverage(segments, lambda: self._bronze.dataframe(self._spark, columns=REPEAT_COLUMNS))
+        self.segments.decide(segments, found.repeats)
         remembered = self._remembered()
         said, moved = self._ask(remembered) if self._config.gaps.ask_origins else ({}, [])
         known = {

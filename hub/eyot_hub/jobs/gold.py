@@ -3,6 +3,9 @@
 There is no watermark, because devices are regularly away for days. New silver rows determine the affected windows.
 Exactly these windows are recomputed from all of silver, and their partitions are replaced in one commit. `revision`
 counts how often a window was computed: 1 at first.
+
+Windows of days that retention has removed from silver are not computed any more: of their readings, silver has at most
+late ones. Days that it has removed from gold do not come back.
 """
 
 from __future__ import annotations
@@ -19,8 +22,9 @@ from eyot_hub.jobs.bronze import position_id
 from eyot_hub.jobs.compaction import TableFile
 from eyot_hub.jobs.config import Config, Gold
 from eyot_hub.jobs.gold_task import Portion, Readings, Work, compute, percentile_name
-from eyot_hub.jobs.increments import Span, Streams, files_of, new_spans
+from eyot_hub.jobs.increments import Span, Streams, files_of, new_spans, streams_in
 from eyot_hub.jobs.replays import REPLAY_ID, last_replay, uncounted_spans
+from eyot_hub.jobs.retention import FIRST_DAY_ID, REMOVED_ID, first_day
 from eyot_hub.jobs.table import Fenced, LakeTable, TableSpec
 from eyot_wire.go.duration import parse_duration_ns
 
@@ -78,6 +82,7 @@ class Aggregator:
         """Compute every window that silver rows newer than the last round fall into, replayed ones included."""
         done = GoldRound(self._gold.name)
         self.table.refresh()
+        streams = self._streams(streams)
         if last_replay(self.silver) < last_replay(self.table):
             self.silver.refresh()  # another job counted a replay that this job has not seen
         spans = new_spans(
@@ -93,33 +98,50 @@ class Aggregator:
         return done
 
     def rebuild(self, streams: Streams) -> GoldRound:
-        """Recompute every window from all of silver, in one commit that replaces the table's content."""
+        """Recompute every window from all of silver, in one commit that replaces the table's content.
+
+        Windows of days that have left silver stay as they are.
+        """
         done = GoldRound(self._gold.name)
         self.table.refresh()
-        spans = new_spans(streams, lambda *_: 0, lambda *at: self.silver.position(position_id(*at)))
+        known = sorted({*streams, *streams_in(self._spark, self.silver)})
+        spans = new_spans(known, lambda *_: 0, lambda *at: self.silver.position(position_id(*at)))
         if spans:
             self._compute(spans, done, [], recompute=True)
         return done
 
+    def _streams(self, streams: Streams) -> Streams:
+        """Return the streams that silver may have rows of. `streams`: those of bronze, which lacks streams that left it.
+
+        Retention removes nothing from bronze that this table has not read. Only a table that has read nothing lacks more.
+        """
+        started = self.table.files() or any(self.table.position(position_id(*at)) is not None for at in streams)
+        return streams if started else sorted({*streams, *streams_in(self._spark, self.silver)})
+
     def _compute(self, spans: list[Span], done: GoldRound, replayed: list[Span], *, recompute: bool = False) -> None:
         work = self._work([*spans, *replayed], keep=not recompute)
-        portions = self._portions([*spans, *replayed])
+        # A rebuild brings back what left gold, until the next removal.
+        closed = first_day(self.silver) if recompute else max(first_day(self.silver), first_day(self.table))
+        portions = self._portions([*spans, *replayed], closed)
         context = self._spark.sparkContext
         context.setJobDescription(f"gold {self._gold.name}: {len({portion.day for portion in portions})} partitions")
         tasks = context.parallelize(portions, max(1, len(portions)))
         computed = tasks.map(lambda portion: compute(work, portion)).collect() if portions else []
         days = {task.day for task in computed if task.windows}
-        replaced = self.table.files()
-        if not recompute:
-            replaced = [file for file in replaced if _day(file) in days]
+        files = self.table.files()
+        replaced = [file for file in files if (_day(file) >= closed if recompute else _day(file) in days)]
         unchanged = [file for task in computed if task.day not in days for file in task.files]
         work.gold.writer().discard(unchanged)
-        files = [file for task in computed if task.day in days for file in task.files]
+        written = [file for task in computed if task.day in days for file in task.files]
         try:
             positions = {position_id(s.stream, s.created_ns): s.until for s in spans}
-            self.table.commit(files, {**positions, REPLAY_ID: last_replay(self.silver)}, replaced)
+            positions |= {
+                REPLAY_ID: last_replay(self.silver),
+                **({REMOVED_ID: 0, FIRST_DAY_ID: 0} if recompute else {}),
+            }
+            self.table.commit(written, positions, replaced)
         except Fenced:
-            work.gold.writer().discard(files)
+            work.gold.writer().discard(written)
             raise
         done.rows = sum(task.rows for task in computed)
         done.windows = sum(task.windows for task in computed)
@@ -140,11 +162,12 @@ class Aggregator:
             keep=keep,
         )
 
-    def _portions(self, spans: list[Span]) -> list[Portion]:
-        """Return the partitions that may hold new rows, the largest first."""
+    def _portions(self, spans: list[Span], closed: str) -> list[Portion]:
+        """Return the partitions that may hold new rows, the largest first, without the days before `closed`."""
         held, before = defaultdict(list), defaultdict(list)
         for file in self.silver.files():
-            held[_day(file)].append(file)
+            if _day(file) >= closed:
+                held[_day(file)].append(file)
         for file in self.table.files():
             before[_day(file)].append(file.path)
         portions = []

@@ -31,6 +31,7 @@ _GAUGES: Final = {
     "gap_sequences": "Sequences that are not in the table, by status.",
     "devices": "Devices by state.",
     "quality_violations": "Violations of a rule of data quality.",
+    "expired_rows": "Rows that retention has removed, by table.",
 }
 
 

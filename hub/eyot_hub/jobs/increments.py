@@ -7,10 +7,11 @@ above sequence N" is therefore exactly what is new, whatever files hold the rows
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from eyot_hub.jobs.compaction import TableFile
@@ -18,6 +19,7 @@ from eyot_hub.jobs.file_rows import Range
 from eyot_hub.jobs.table import LakeTable
 
 DESCRIBED_MAX: Final = 10
+_STREAM: Final = ("stream", "stream_created_ns")
 Streams: TypeAlias = list[tuple[str, int]]  # name and creation time in ns
 
 
@@ -63,9 +65,17 @@ def streams_in(spark: SparkSession, table: LakeTable) -> Streams:
         else:
             unclear.append(file)
     if unclear:
-        rows = table.dataframe(spark, unclear, ["stream", "stream_created_ns"]).distinct().collect()
-        found |= {(row["stream"], row["stream_created_ns"]) for row in rows}
+        found |= set(table.collected(spark, _streams_of_task, unclear, _STREAM))
     return sorted(found)
+
+
+def _streams_of_task(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, int]]:
+    """Return the streams of some files' rows."""
+    found = set[tuple[str, int]]()
+    for batch in batches:
+        distinct = pa.Table.from_batches([batch]).group_by(list(_STREAM), use_threads=False).aggregate([])
+        found.update(zip(*(distinct.column(name).to_pylist() for name in _STREAM), strict=True))
+    return iter(found)
 
 
 def new_spans(

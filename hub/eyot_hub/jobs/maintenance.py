@@ -2,20 +2,23 @@
 
 It needs no Spark and may run beside all other jobs. A compaction is one commit, which holds the joined file and the
 removal of its parts, or neither; it is refused when another job committed meanwhile, and made again. A vacuum removes
-only what no version of the last hours names. Expired rows leave in one commit (`retention.py`). A job killed at any moment therefore leaves every row once.
+only what no version of the last hours names. Expired rows leave a table in one commit (`expiry.py`, `retention.py`). A job killed at any moment therefore leaves every row once.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from deltalake.exceptions import DeltaError
 
+from eyot_hub.jobs.bronze import BRONZE
 from eyot_hub.jobs.config import Config
+from eyot_hub.jobs.expiry import Expired, Expiry
 from eyot_hub.jobs.retention import remove_expired
 from eyot_hub.jobs.silver import QUARANTINE
 from eyot_hub.jobs.table import Fenced, LakeTable
@@ -24,7 +27,7 @@ log = logging.getLogger(__name__)
 
 TRIES: Final = 3
 #: Tables that a lake holds beside silver and gold, where their jobs have run.
-_OTHERS: Final = ("bronze", QUARANTINE, "segments", "gaps", "origins", "fleet", "devices", "quality", "replays")
+_OTHERS: Final = (BRONZE, QUARANTINE, "segments", "gaps", "origins", "fleet", "devices", "quality", "replays")
 
 
 @dataclass
@@ -37,6 +40,8 @@ class Maintained:
     removed: int = 0  # files that the vacuum removed, those of killed tasks included
     refused: bool = False
     expired: int = 0  # rows that retention removed
+    #: Tables that have not read all expired rows of this one yet; until then these rows stay.
+    waits_for: list[str] = field(default_factory=list)
 
 
 class Maintenance:
@@ -55,7 +60,7 @@ class Maintenance:
         self._config = config
         self._compact = compact
         self._vacuum_hours = config.bronze.vacuum_hours if vacuum else 0.0
-        self._retention = retention and bool(config.retention.quarantine_age)
+        self._retention = retention
         self._now = now
 
     def round(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Maintained]:
@@ -77,8 +82,9 @@ class Maintenance:
     def _maintain(self, name: str, root: str) -> Maintained:
         table = LakeTable.existing(root, self._config.lake.storage_options, self._config.lake.compression)
         done = Maintained(name, files_before=len(table.files()))
-        if self._retention and name == QUARANTINE:
-            self._repeat(table, done, lambda: self._expire(table, done))
+        if self._retention:
+            step = self._expiry(name, table)
+            self._repeat(table, done, lambda: self._expire(step, done))
         if self._compact:
             self._repeat(table, done, lambda: table.maintain(compact=True, vacuum_hours=None))
         if self._vacuum_hours:
@@ -86,8 +92,26 @@ class Maintenance:
         done.files = len(table.files())
         return done
 
-    def _expire(self, table: LakeTable, done: Maintained) -> None:
-        done.expired += remove_expired(table, self._config.retention.quarantine_age, self._now())
+    def _expiry(self, name: str, table: LakeTable) -> Callable[[], Expired]:
+        """Return what removes a table's expired rows."""
+        expiry, now = Expiry(self._config, self._now()), self._now()
+        age = self._config.retention.age("quarantine")
+        if name == QUARANTINE and age:
+            return lambda: Expired(remove_expired(table, age, now))
+        if name == BRONZE:
+            return lambda: expiry.bronze(table)
+        for silver in self._config.silver:
+            if name == f"silver/{silver.name}":
+                return partial(expiry.silver, table, silver)
+        for gold in self._config.gold:
+            if name == f"gold/{gold.name}":
+                return partial(expiry.gold, table, gold)
+        return Expired
+
+    @staticmethod
+    def _expire(step: Callable[[], Expired], done: Maintained) -> None:
+        found = step()
+        done.expired, done.waits_for = found.rows, found.waits_for
 
     def _repeat(self, table: LakeTable, done: Maintained, step: Callable[[], object]) -> None:
         """Do a step, again when another job committed meanwhile."""

@@ -27,6 +27,7 @@ from eyot_hub.jobs.file_rows import codes, row_groups
 from eyot_hub.jobs.files import DataFile
 from eyot_hub.jobs.payloads import REASON, PayloadParser
 from eyot_hub.jobs.replays import REPLAY_ID, next_replay, note_replay, replays_table, sequences_by_stream, spans_of
+from eyot_hub.jobs.retention import first_day
 from eyot_hub.jobs.silver import known_file, moving, quarantine_table, silver_table
 from eyot_hub.jobs.silver_input import KEPT, ROWS_AT_ONCE, content_hashes, packed
 from eyot_hub.jobs.silver_task import SilverTask
@@ -92,6 +93,7 @@ class Replayed:
     duplicates: int = 0  # passed, and silver had them
     removed: int = 0  # from the quarantine
     left: dict[str, int] = field(default_factory=dict)  # by the present reason
+    expired: int = 0  # passed, and retention has removed their days from silver
 
 
 class Replay:
@@ -167,8 +169,9 @@ class Replay:
         for _ in range(TRIES):
             self.table.refresh()
             known = tuple(map(known_file, self.table.files()))
-            files = SilverTask(self.table.spec, known, moving(self._silver))([(0, block)]).good
-            added = sum(file.rows for file in files)
+            task = SilverTask(self.table.spec, known, moving(self._silver), first_day(self.table))
+            written = task([(0, block)])
+            files, added = written.good, sum(file.rows for file in written.good)
             if added:
                 noted = replays_table(self._config)
                 number = next_replay(noted, self._silver.name, self.table)
@@ -179,7 +182,8 @@ class Replay:
                     self.table.spec.writer().discard(files)
                     continue
             done.added += added
-            done.duplicates += rows.num_rows - added
+            done.expired += written.expired
+            done.duplicates += rows.num_rows - added - written.expired
             return
         raise Fenced(f"table {self.table.root} is written by another job continuously")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from html import escape
 from pathlib import Path
@@ -14,12 +14,12 @@ from pyspark.sql import functions as F
 
 from eyot_hub.jobs.bronze import bronze_table
 from eyot_hub.jobs.config import Config
+from eyot_hub.jobs.expiry import expired_rows
 from eyot_hub.jobs.fleet import Fleet
 from eyot_hub.jobs.gaps import gaps_table, origins_table
 from eyot_hub.jobs.gold import gold_table
 from eyot_hub.jobs.quality import FAILED, WARNED, quality_rows
 from eyot_hub.jobs.report_charts import Piece, amount, columns, duration, lag_bars, strips
-from eyot_hub.jobs.retention import removed_rows
 from eyot_hub.jobs.silver import quarantine_table, silver_table
 
 ROWS_MAX: Final = 500  # the most rows of a table
@@ -79,7 +79,7 @@ def write_report(spark: SparkSession, config: Config, path: str) -> None:
 def collect(spark: SparkSession, config: Config) -> dict[str, Any]:
     """Collect everything that the page shows."""
     bronze = bronze_table(config).files()
-    quarantine = quarantine_table(config)
+    quarantine = quarantine_table(config).files()
     per_day: Counter[str] = Counter()
     for file in bronze:
         per_day[str(file.partition["date"])] += file.rows
@@ -88,9 +88,9 @@ def collect(spark: SparkSession, config: Config) -> dict[str, Any]:
             {"table": "bronze", "rows": sum(file.rows for file in bronze), "files": len(bronze)},
             *[_size(f"silver/{one.name}", silver_table(config, one).files()) for one in config.silver],
             *[_size(f"gold/{one.name}", gold_table(config, one).files()) for one in config.gold],
-            _size("quarantine", quarantine.files()),
+            _size("quarantine", quarantine),
         ],
-        "expired": removed_rows(quarantine, [one.name for one in config.silver]),
+        "expired": expired_rows(config),
         "per_day": sorted(per_day.items()),
         "origins": origins_table(config)
         .dataframe(spark)
@@ -139,7 +139,13 @@ def render(found: dict[str, Any]) -> str:
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
         f"<title>Eyot hub</title><style>{_STYLE}</style><h1>Eyot hub</h1>",
         f"<p class=note>As of {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC</p>",
-        verdict(counts, found["tables"][0]["rows"], found["devices"], found["silent"], _whose(gaps)),
+        verdict(
+            counts,
+            found["tables"][0]["rows"] + found["expired"].get("bronze", 0),
+            found["devices"],
+            found["silent"],
+            _whose(gaps),
+        ),
         _quality_verdict(found["quality"]),
         _cards(found["tables"][0]["rows"], len(origins), counts, found["devices"]),
         "<h2>Messages stored, by day</h2>",
@@ -186,13 +192,10 @@ def render(found: dict[str, Any]) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _expired(rows: int) -> str:
-    """Say how many rows retention removed; nothing where it removed none."""
-    return (
-        f"<p class=note>Retention removed {rows:,} rows from quarantine. Bronze still has their messages.</p>"
-        if rows
-        else ""
-    )
+def _expired(rows: Mapping[str, int]) -> str:
+    """Say how many rows retention removed from which tables; nothing where it removed none."""
+    told = ", ".join(f"{count:,} rows from {escape(name)}" for name, count in rows.items() if count)
+    return f"<p class=note>Retention removed {told}.</p>" if told else ""
 
 
 def _quality_verdict(rows: Sequence[dict[str, Any]]) -> str:
@@ -238,7 +241,7 @@ def _whose(gaps: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def verdict(counts: Counter[str], rows: int, devices: int, silent: int, whose: Sequence[str] = ()) -> str:
-    """Return the verdict in a sentence."""
+    """Return the verdict in a sentence. `rows`: of bronze, those that retention removed included."""
     bad = [f"{counts[status]:,} {status.replace('_', ' ')}" for status in _MEANINGS if counts[status]]
     open_ = [f"{counts[status]:,} {status.replace('_', ' ')}" for status in ("in_flight", "unknown") if counts[status]]
     told = f" {silent:,} of {devices:,} devices {'is' if silent == 1 else 'are'} silent." if silent else ""

@@ -1,17 +1,28 @@
-"""Retention: removes rows of the quarantine by their age, a day as a whole.
+"""Retention: what tables record of the rows that left them by age.
 
-Silver and gold refer to bronze, never to the quarantine, so rows leave it without a trace elsewhere. How many rows left is kept
-beside the table's positions, in the commit that removes them: a job killed at any moment neither removes nor counts twice.
-`backfill` makes the quarantine again from bronze; its commit sets the count back to 0.
+How many rows left is kept beside the table's positions, in the commit that removes them: a job killed at any moment
+neither removes nor counts twice. `expiry.py` selects the rows of bronze, silver and gold; those of the quarantine, to
+which no other table refers, leave by their day alone.
+
+- Bronze records for each epoch of a stream up to which sequence its rows left (`removed_until`). `backfill` keeps the rows
+  of silver and quarantine whose messages are not in bronze any more.
+- Silver and gold record the first day that has not left (`first_day`). Late readings of earlier days are not taken: they
+  would replace a window of many readings by one of the few late ones.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
+from typing import Final
 
 from eyot_hub.jobs.table import LakeTable
+
+#: Transaction ids: the number of rows that retention removed from a table, and its first day that has not left.
+REMOVED_ID: Final = "eyot:retention/rows"
+FIRST_DAY_ID: Final = "eyot:retention/first-day"  # days since 1970
+_EPOCH: Final = date(1970, 1, 1)
 
 
 def removed_id(silver: str) -> str:
@@ -19,9 +30,35 @@ def removed_id(silver: str) -> str:
     return f"eyot:retention/{silver}"
 
 
+def removed_until_id(position: str) -> str:
+    """Return the transaction id of the last sequence that retention removed of an epoch; `position`: its position's id."""
+    return f"{position}/removed"
+
+
+def removed_until(bronze: LakeTable, position: str) -> int:
+    """Return the sequence up to which retention removed all rows of an epoch from bronze; 0: none."""
+    return bronze.position(removed_until_id(position)) or 0
+
+
+def removed(table: LakeTable) -> int:
+    """Return how many rows retention has removed from bronze, or from a silver or gold table."""
+    return table.position(REMOVED_ID) or 0
+
+
 def removed_rows(quarantine: LakeTable, silver: Iterable[str]) -> int:
     """Return how many rows retention has removed from the quarantine of these silver tables."""
     return sum(quarantine.position(removed_id(name)) or 0 for name in silver)
+
+
+def first_day(table: LakeTable) -> str:
+    """Return the first `event_date` that has not left a silver or gold table (2026-01-31); "": no day has."""
+    days = table.position(FIRST_DAY_ID) or 0
+    return str(_EPOCH + timedelta(days=days)) if days else ""
+
+
+def day_position(day: date) -> int:
+    """Return a day as a position: days since 1970."""
+    return (day - _EPOCH).days
 
 
 def remove_expired(quarantine: LakeTable, age: timedelta, now: datetime) -> int:

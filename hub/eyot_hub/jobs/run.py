@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from eyot_hub.jobs.aggregate import Aggregate
 from eyot_hub.jobs.bronze import Ingest, bronze_table, table_position
 from eyot_hub.jobs.config import Config, seconds
+from eyot_hub.jobs.expiry import expired_rows
 from eyot_hub.jobs.fleet import Fleet
 from eyot_hub.jobs.gaps import Gaps
 from eyot_hub.jobs.maintenance import Maintenance
@@ -147,7 +148,8 @@ def run_jobs(spark: SparkSession, config: Config, stop: Callable[[], bool]) -> l
 
     def maintain() -> Result:
         done = [asdict(one) for one in Maintenance(config).round(stop)]
-        return Result(detail={"tables": done})
+        gone = {("expired_rows", "table", name): float(rows) for name, rows in expired_rows(config).items()}
+        return Result(detail={"tables": done}, gauges=gone)
 
     known = {
         "ingest": (run.ingest or config.bronze.poll, ingest.round, ingest.reset),

@@ -1,13 +1,16 @@
 """The table `segments`: what `coverage.py` found in bronze so far, so that each run reads only new rows.
 
-Bronze only grows, so a segment stays valid. Each run processes the rows beyond this table's positions and appends their
+Bronze's rows never change, so a segment stays valid. Each run processes the rows beyond this table's positions and appends their
 segments in one commit with the new positions. When joining neighbours would halve the table, it is rewritten. Segments
 of another bronze table (a re-created table has another id) do not count and disappear at the next rewrite.
+
+Retention removes rows of bronze, and their segments stay. What only rows can tell of them, namely whether a message
+repeats an earlier one, is recorded here first (`decide`); retention removes no row before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 import pyarrow as pa
@@ -15,8 +18,8 @@ from pyspark.sql import SparkSession
 
 from eyot_hub.jobs.bronze import position_id
 from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.coverage import Segment, Source, segments
-from eyot_hub.jobs.increments import files_of, new_spans, ranges_of, streams_in
+from eyot_hub.jobs.coverage import ORIGIN, Segment, Source, Spot, segments, spot
+from eyot_hub.jobs.increments import Streams, files_of, new_spans, ranges_of, streams_in
 from eyot_hub.jobs.table import LakeTable, TableSpec
 
 SCHEMA: Final = pa.schema(
@@ -32,8 +35,10 @@ SCHEMA: Final = pa.schema(
         ("last", pa.int64()),
         ("first_us", pa.int64()),
         ("last_us", pa.int64()),
+        ("repeat", pa.bool_()),  # its first message repeats an earlier one; null: false
     ]
 )
+SEGMENTS: Final = "segments"
 SLACK: Final = 1000  # extra segments that do not justify a rewrite
 
 
@@ -43,17 +48,19 @@ class Segments:
     def __init__(self, spark: SparkSession, config: Config, bronze: LakeTable) -> None:
         self._spark = spark
         self._bronze = bronze
-        spec = TableSpec(config.folder("segments"), SCHEMA, (), config.lake.compression)
+        spec = TableSpec(config.folder(SEGMENTS), SCHEMA, (), config.lake.compression)
         self.table = LakeTable(spec, config.lake.storage_options)
         self.rows_read = 0  # bronze rows read by the last `found`
+        self._streams: Streams = []  # that the last `found` saw
 
     def found(self) -> list[Segment]:
         """Process new rows; return all segments, joined, in the order in which the hub stored them."""
         self.table.refresh()
         bronze = self._bronze
         held = [_segment(row) for row in self.table.to_pylist() if row["bronze"] == bronze.table_id]
+        self._streams = streams_in(self._spark, bronze)
         spans = new_spans(
-            streams_in(self._spark, bronze),
+            self._streams,
             lambda *at: self.table.position(self._id(*at)),
             lambda *at: bronze.position(position_id(*at)),
         )
@@ -66,6 +73,25 @@ class Segments:
             positions = {self._id(span.stream, span.created_ns): span.until for span in spans}
             self.table.commit(files, positions, self.table.files() if rewrite else ())
         return everything
+
+    def decide(self, found: Iterable[Segment], repeats: Collection[Spot]) -> None:
+        """Record which of the segments that `found` returned repeat earlier messages; nothing new: no commit.
+
+        Raises Fenced when another job committed meanwhile.
+        """
+        positions = {}
+        for at in self._streams:
+            done = self.table.position(self._id(*at))
+            if done is not None and self.table.position(decided_id(self._bronze.table_id, *at)) != done:
+                positions[decided_id(self._bronze.table_id, *at)] = done
+        known = list(found)
+        marked = [
+            one._replace(repeat=True) if one.source.kind == ORIGIN and spot(one) in repeats else one for one in known
+        ]
+        if marked != known:
+            self.table.commit(self._write(marked), positions, self.table.files())
+        elif positions:
+            self.table.commit([], positions)
 
     def _id(self, stream: str, created_ns: int) -> str:
         return f"{self._bronze.table_id}/{position_id(stream, created_ns)}"
@@ -85,6 +111,11 @@ class Segments:
         return writer.finish()
 
 
+def decided_id(bronze: str, stream: str, created_ns: int) -> str:
+    """Return the transaction id of the sequence up to which no row of the bronze table with this id is needed any more."""
+    return f"{bronze}/{position_id(stream, created_ns)}/decided"
+
+
 def joined(found: Iterable[Segment]) -> list[Segment]:
     """Join segments that continue where another one ended in the same stream."""
     order = sorted(found, key=lambda one: (one.source, one.stream_created_ns, one.stream, one.hub_sequence, one.first))
@@ -100,9 +131,9 @@ def joined(found: Iterable[Segment]) -> list[Segment]:
 
 def _goes_on(last: Segment, one: Segment) -> bool:
     same = (last.source, last.stream, last.stream_created_ns) == (one.source, one.stream, one.stream_created_ns)
-    return same and one.first == last.last + 1
+    return same and one.first == last.last + 1 and not one.repeat
 
 
 def _segment(row: dict[str, Any]) -> Segment:
-    values = {name: row[name] for name in Segment._fields if name != "source"}
+    values = {name: row[name] for name in Segment._fields if name != "source"} | {"repeat": bool(row["repeat"])}
     return Segment(source=Source(row["kind"], row["domain"], row["name"]), **values)

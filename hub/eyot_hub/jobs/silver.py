@@ -26,7 +26,8 @@ from eyot_hub.jobs.config import Config, Silver
 from eyot_hub.jobs.files import ROW_GROUP_ROWS, DataFile
 from eyot_hub.jobs.increments import Span, Streams, described, files_of, limited, new_spans, ranges_of
 from eyot_hub.jobs.replays import REPLAY_ID, last_replay
-from eyot_hub.jobs.retention import removed_id
+from eyot_hub.jobs.retention import FIRST_DAY_ID, REMOVED_ID, first_day, removed, removed_id
+from eyot_hub.jobs.rows_left import rows_without_bronze
 from eyot_hub.jobs.silver_input import Division, Piece, SilverInput, Written
 from eyot_hub.jobs.silver_task import KnownFile, SilverTask
 from eyot_hub.jobs.table import Fenced, LakeTable, TableSpec
@@ -64,6 +65,8 @@ class SilverRound:
     added: int = 0
     duplicates: int = 0
     quarantined: int = 0
+    expired: int = 0  # rows of days that retention has removed, which are not taken again
+    kept: int = 0  # by a rebuild: rows whose messages retention removed from bronze
 
 
 def silver_schema(silver: Silver) -> pa.Schema:
@@ -122,22 +125,33 @@ class Refiner:
         return done
 
     def rebuild(self, streams: Streams) -> SilverRound:
-        """Rebuild both tables from all of bronze, each in one commit that replaces its content."""
+        """Rebuild both tables from all of bronze, each in one commit that replaces its content.
+
+        Rows whose messages retention has removed from bronze stay as they are.
+        """
         done = SilverRound(self._silver.name)
         self.quarantine.refresh()
         self.table.refresh()
         spans = new_spans(streams, lambda *_: 0, lambda *at: self._bronze.position(position_id(*at)))
         if spans:
-            written = self._written(spans, spans, known=[])
-            self._commit(
-                self.quarantine,
-                written.bad,
-                {**self._quarantined(spans), removed_id(self._silver.name): 0},
-                self.quarantine.files(silver={self._silver.name}),
-            )
-            self._commit(self.table, written.good, self._filled(spans), self.table.files())
-            _count(done, written)
+            self._replace(spans, done)
         return done
+
+    def _replace(self, spans: list[Span], done: SilverRound) -> None:
+        again = not removed(
+            self._bronze
+        )  # bronze still has all messages: expired rows come back until the next removal
+        held, filled = self.quarantine.files(silver={self._silver.name}), self.table.files()
+        bad = rows_without_bronze(self.quarantine, self._bronze, held)
+        kept = rows_without_bronze(self.table, self._bronze, filled)
+        known = [KnownFile(file.path, dict(file.partition)["event_date"], -ANY, ANY) for file in kept]
+        written = self._written(spans, spans, known, first_day="" if again else first_day(self.table))
+        positions = {**self._quarantined(spans), **({removed_id(self._silver.name): 0} if again else {})}
+        self._commit(self.quarantine, [*bad, *written.bad], positions, held)
+        positions = {**self._filled(spans), **({REMOVED_ID: 0, FIRST_DAY_ID: 0} if again else {})}
+        self._commit(self.table, [*kept, *written.good], positions, filled)
+        _count(done, written)
+        done.kept = sum(file.rows for file in kept)
 
     def _portion(self, streams: Streams, done: SilverRound) -> bool:
         """Commit one portion to both tables; return False when there is nothing new."""
@@ -155,7 +169,8 @@ class Refiner:
         )
         if not spans and not held:
             return False
-        written = self._written(spans, held, known=self.table.files())
+        known = [known_file(file) for file in self.table.files()]
+        written = self._written(spans, held, known, first_day(self.table))
         if held:
             self._commit(self.quarantine, written.bad, self._quarantined(held))
         if spans:
@@ -163,7 +178,7 @@ class Refiner:
         _count(done, written)
         return True
 
-    def _written(self, spans: list[Span], held: list[Span], known: list[TableFile]) -> Written:
+    def _written(self, spans: list[Span], held: list[Span], known: list[KnownFile], first_day: str) -> Written:
         """Let tasks write the good rows of `spans` and the bad ones of `held`."""
         everything = list(dict.fromkeys([*spans, *held]))
         pieces = self._pieces(spans, held)
@@ -180,7 +195,7 @@ class Refiner:
             quarantine=self.quarantine.spec,
             division=Division(tasks, not moving(self._silver), max(1, round(tasks / max(1, len(days)))), by_month),
         )
-        task = SilverTask(self.table.spec, tuple(map(known_file, known)), moving(self._silver))
+        task = SilverTask(self.table.spec, tuple(known), moving(self._silver), first_day)
         context = self._spark.sparkContext
         context.setJobDescription(f"silver {self._silver.name}: {described(everything)}")
         groups = balanced(pieces, context.defaultParallelism)
@@ -194,6 +209,7 @@ class Refiner:
             read=sum(part.read for part in done),
             good=[file for part in done for file in part.good],
             bad=[file for part in done for file in part.bad],
+            expired=sum(part.expired for part in done),
         )
 
     def _pieces(self, spans: list[Span], held: list[Span]) -> list[Piece]:
@@ -265,5 +281,6 @@ def _count(done: SilverRound, written: Written) -> None:
     added = sum(file.rows for file in written.good)
     done.read += written.read
     done.added += added
-    done.duplicates += written.read - added
+    done.expired += written.expired
+    done.duplicates += written.read - added - written.expired
     done.quarantined += sum(file.rows for file in written.bad)

@@ -62,11 +62,15 @@ class Piece(NamedTuple):
 
 
 class Written(msgspec.Struct):
-    """A task's result: good rows read, files of silver and of the quarantine."""
+    """A task's result: good rows read, files of silver and of the quarantine.
+
+    `expired`: of the rows read, those of days that retention has removed.
+    """
 
     read: int
     good: list[DataFile]
     bad: list[DataFile]
+    expired: int = 0
 
 
 Block = tuple[int, bytes | Written]  # the task that it goes to; an Arrow stream of rows, or files of the quarantine

@@ -39,11 +39,15 @@ class KnownFile:
 
 @dataclass(frozen=True)
 class SilverTask:
-    """A task's settings. `known`: silver's files; `any_day`: a repeat may have another event time than the first occurrence."""
+    """A task's settings. `known`: silver's files; `any_day`: a repeat may have another event time than the first occurrence.
+
+    `first_day`: rows of earlier partitions are left out, because retention has removed these; "": none are.
+    """
 
     silver: TableSpec
     known: tuple[KnownFile, ...]
     any_day: bool
+    first_day: str = ""
 
     def __call__(self, blocks: Iterable[Block]) -> Written:
         """Write the rows of this task's blocks. Files of the quarantine among the blocks are handed on."""
@@ -56,25 +60,29 @@ class SilverTask:
                     bad += block.bad
                 else:
                     tables.append(unpacked(block))
-            read = self._write(tables, writer)
-            return Written(read, writer.finish(), bad)
+            read, expired = self._write(tables, writer)
+            return Written(read, writer.finish(), bad, expired)
         except BaseException:
             writer.abandon()
             raise
 
-    def _write(self, tables: list[pa.Table], writer: FileWriter) -> int:
+    def _write(self, tables: list[pa.Table], writer: FileWriter) -> tuple[int, int]:
+        """Return how many rows were read, and how many of them belong to days that have left."""
         if not tables:
-            return 0
+            return 0, 0
         rows = pa.concat_tables(tables).cast(self.silver.schema).combine_chunks()
         tables.clear()
-        read = int(rows.num_rows)
+        read, expired = int(rows.num_rows), 0
         if self.any_day and read:
             rows = self._fresh(rows, "")
         for partition, part in by_partition(rows, self.silver.partition_by):
+            if partition[0][1] < self.first_day:
+                expired += part.num_rows
+                continue
             fresh = part if self.any_day else self._fresh(part, partition[0][1])
             if fresh.num_rows:
                 writer.write(_sorted(fresh), partition)
-        return read
+        return read, expired
 
     def _fresh(self, rows: pa.Table, day: str) -> pa.Table:
         """Return the rows that repeat neither an earlier row nor silver."""

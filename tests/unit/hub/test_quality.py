@@ -210,7 +210,7 @@ def test_the_page_names_rules_that_fail(tmp_path: Path) -> None:
     ]
     rows = evaluated(tmp_path, rules, [silver_row(1, "<script>")])
     gaps: dict[str, Any] = {"gaps": [], "gap_counts": {}, "gap_rows": 0}
-    nothing = {**gaps, "fleet": [], "devices": 0, "silent": 0, "slow": [], "expired": 0}
+    nothing = {**gaps, "fleet": [], "devices": 0, "silent": 0, "slow": [], "expired": {}}
     tables = [{"table": "bronze", "rows": 1, "files": 1}]
     page = render({"tables": tables, "per_day": [], "origins": [], "quality": rows, **nothing})
     assert "1 of 2 rules of data quality fail: readings: &lt;b&gt;low&lt;/b&gt;." in page

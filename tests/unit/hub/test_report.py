@@ -63,7 +63,7 @@ def page(rows: int = 95, **more: Any) -> str:
         "silent": 0,
         "slow": [],
         "quality": [],
-        "expired": 0,
+        "expired": {},
     }
     return render({"tables": tables, "per_day": [], "origins": [], **nothing, **more})
 
@@ -216,5 +216,6 @@ def test_long_names_can_be_told_apart() -> None:
 
 
 def test_rows_that_retention_removed_are_told_as_such() -> None:
-    assert "Retention removed 1,234 rows from quarantine." in page(expired=1234)
+    left = {"bronze": 1234, "silver/readings": 0, "quarantine": 7}
+    assert "Retention removed 1,234 rows from bronze, 7 rows from quarantine." in page(expired=left)
     assert "Retention" not in page()
