@@ -9,7 +9,7 @@ from pathlib import Path
 import grimp
 import pytest
 
-PACKAGES = ("eyot_wire", "eyot_store", "eyot_sync", "eyot_daemon", "eyot_cli", "eyot_hub")
+PACKAGES = ("eyot_wire", "eyot_store", "eyot_sync", "eyot_daemon", "eyot_cli", "eyot_fleet", "eyot_hub")
 #: Modules that import themselves by way of others when imports for annotations count. The list only shrinks.
 IN_A_CIRCLE: frozenset[str] = frozenset()
 
