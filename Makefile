@@ -22,7 +22,7 @@ packages:  ## the Debian packages of `make test`; each other target installs its
 	@$(NEEDS) base test deb
 
 venv: $(VENV)/.complete  ## .venv with Eyot, its hub and the tools of development
-	@$(BIN)/python -m compileall -q wire store sync daemon cli fleet hub  # a start without bytecode takes a second longer
+	@$(BIN)/python -m compileall -q wire serving store sync daemon cli fleet hub  # a start without bytecode takes a second longer
 
 $(VENV)/.complete: pyproject.toml packaging/debian-packages.txt $(wildcard */eyot_*/*.pyx */eyot_*/*.px[di])
 	@$(NEEDS) base

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-OURS = ("wire", "store", "sync", "daemon")
+OURS = ("wire", "serving", "store", "sync", "daemon")
 KERNEL = "linux-image-cloud-amd64"
 MODULES = (
     "virtio_ring",

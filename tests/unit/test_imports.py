@@ -9,7 +9,7 @@ from pathlib import Path
 import grimp
 import pytest
 
-PACKAGES = ("eyot_wire", "eyot_store", "eyot_sync", "eyot_daemon", "eyot_cli", "eyot_fleet", "eyot_hub")
+PACKAGES = ("eyot_wire", "eyot_serving", "eyot_store", "eyot_sync", "eyot_daemon", "eyot_cli", "eyot_fleet", "eyot_hub")
 #: Modules that import themselves by way of others when imports for annotations count. The list only shrinks.
 IN_A_CIRCLE: frozenset[str] = frozenset()
 
@@ -69,7 +69,13 @@ def test_a_circle_of_annotations_is_found() -> None:
 # -- what packages say of themselves -------------------------------------------------------------------------------
 
 TOP = Path(__file__).parents[2]
-FLOORS = {"eyot_wire": "wire", "eyot_store": "store", "eyot_sync": "sync", "eyot_daemon": "daemon"}
+FLOORS = {
+    "eyot_wire": "wire",
+    "eyot_serving": "serving",
+    "eyot_store": "store",
+    "eyot_sync": "sync",
+    "eyot_daemon": "daemon",
+}
 #: Lines of a docstring, tables of modules and blank lines apart.
 LINES_MAX = 6
 
@@ -127,7 +133,9 @@ def test_packages_name_all_packages_that_they_import(whole_graph: grimp.ImportGr
         }
         _, found, said = docstring_of(package).partition("mport")
         assert found, package
-        named = set(re.findall(r"`(?:eyot_)?(\w+)[./\w]*`", said)) | set(re.findall(r"\b(?:wire|store|sync)\b", said))
+        named = set(re.findall(r"`(?:eyot_)?(\w+)[./\w]*`", said)) | set(
+            re.findall(r"\b(?:wire|store|sync|serving)\b", said)
+        )
         assert siblings - named == set(), package
         if parent in ("", "eyot_daemon"):
             assert floors - named == set(), package

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).parents[2]
-FOLDERS = ("wire", "store", "sync", "daemon", "cli", "fleet", "hub", "tests")
+FOLDERS = ("wire", "serving", "store", "sync", "daemon", "cli", "fleet", "hub", "tests")
 #: Words that are not used, as whole parts of a name; with `_` between them, two parts that follow each other.
 UNUSED = frozenset(
     {

@@ -20,7 +20,7 @@ SOURCES = [
     "nats.py",
     *(
         str(source)
-        for folder in ("wire", "store", "sync", "daemon", "cli", "fleet", "hub", "tests")
+        for folder in ("wire", "serving", "store", "sync", "daemon", "cli", "fleet", "hub", "tests")
         for source in (TOP / folder).rglob("*.py*")
     ),
 ]
@@ -49,7 +49,8 @@ def test_paths_and_targets(page: Path) -> None:
         return  # a decision names the files of its day
     text = page.read_text()
     for path in re.findall(
-        r"(?<![\w/.-])((?:docs|tests|packaging|systemd|daemon|store|sync|wire|cli|fleet|hub)/[\w./-]*\w/?)", text
+        r"(?<![\w/.-])((?:docs|tests|packaging|systemd|serving|daemon|store|sync|wire|cli|fleet|hub)/[\w./-]*\w/?)",
+        text,
     ):
         assert (TOP / path).exists(), path
     for path in re.findall(r"`([\w./-]+\.pyx?)`", text):

@@ -62,7 +62,7 @@ def imports_random(path: Path) -> bool:
     return "random" in names
 
 
-@pytest.mark.parametrize("folder", ["wire", "store", "sync", "daemon", "cli", "fleet", "hub"])
+@pytest.mark.parametrize("folder", ["wire", "serving", "store", "sync", "daemon", "cli", "fleet", "hub"])
 def test_who_draws_from_a_generator(folder: str) -> None:
     found = {str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob("*.py") if imports_random(path)}
     assert found == {name for name in CHANCES if name.startswith(f"{folder}/")}

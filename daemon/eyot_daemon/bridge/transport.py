@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from eyot_daemon.net.tls_alert import handshake
 from eyot_daemon.net.tls_checks import check_certificate
 from eyot_daemon.net.tls_context import TlsError, client_context
 from eyot_daemon.net.websocket_upgrade import UpgradeError
+from eyot_serving.tls_alert import handshake
 
 if TYPE_CHECKING:
     from eyot_daemon.config.bridges import BridgeOptions

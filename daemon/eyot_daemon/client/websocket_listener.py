@@ -16,11 +16,11 @@ from eyot_daemon.auth.login import MQTT_WS, Peer
 from eyot_daemon.client.listener import ClientListener, tls_peer
 from eyot_daemon.config.options import WebsocketOptions
 from eyot_daemon.net.binding import plain_host
-from eyot_daemon.net.tls_alert import handshake
 from eyot_daemon.net.tls_checks import RateLimit, check_certificate
 from eyot_daemon.net.tls_words import handshake_words
 from eyot_daemon.net.websocket_stream import BROWSER_FRAME_BYTES, WebSocketStream
 from eyot_daemon.net.websocket_upgrade import Cookies, UpgradeError, Verdict, check_upgrade
+from eyot_serving.tls_alert import handshake
 
 log = logging.getLogger("eyot.websocket")
 

@@ -19,12 +19,12 @@ from eyot_daemon.leaf.link import LeafConnection
 from eyot_daemon.leaf.login import Authenticate
 from eyot_daemon.leaf.sockets import limit_unsent
 from eyot_daemon.net.binding import plain_host
-from eyot_daemon.net.tls_alert import handshake
 from eyot_daemon.net.tls_checks import check_certificate
 from eyot_daemon.net.tls_hello import TLS_HANDSHAKE, first_byte
 from eyot_daemon.net.tls_words import handshake_words
 from eyot_daemon.net.transport import LEAF_HOLD_S, SocketTransport, StreamTransport, TransportLimits
 from eyot_daemon.router.leaf_links import LeafLinks
+from eyot_serving.tls_alert import handshake
 from eyot_sync.leaf.compression import LeafCompression
 from eyot_sync.leaf.events import LeafOptions, Role
 from eyot_sync.leaf.session import LeafSession

@@ -24,7 +24,6 @@ from eyot_daemon.leaf.link import LeafConnection
 from eyot_daemon.leaf.listener import leaf_limits
 from eyot_daemon.leaf.sockets import limit_unsent
 from eyot_daemon.net.counted_stream import CountedStream
-from eyot_daemon.net.tls_alert import handshake
 from eyot_daemon.net.tls_checks import check_certificate
 from eyot_daemon.net.tls_context import TlsError, client_context
 from eyot_daemon.net.transport import (
@@ -41,6 +40,7 @@ from eyot_daemon.net.transport import (
 from eyot_daemon.net.websocket_upgrade import UpgradeError
 from eyot_daemon.router.leaf_links import LeafLinks
 from eyot_daemon.turn.backpressure import Gate
+from eyot_serving.tls_alert import handshake
 from eyot_sync.leaf.compression import LeafCompression
 from eyot_sync.leaf.errors import AUTHORIZATION_VIOLATION, USER_EXPIRED
 from eyot_sync.leaf.events import LeafEvent, LeafOptions, LeafTimes, Role, TlsRequired

@@ -1,6 +1,6 @@
 """The monitoring listener: nats-server's HTTP pages and Eyot's own, over TCP and over a Unix control socket.
 
-`http_server.py` serves them. The sockets are bound before it runs: early requests wait in their backlog.
+`eyot_serving.http_server` serves them. The sockets are bound before it runs: early requests wait in their backlog.
 
 `eyot status` shows `/eyot/status` (`eyot_wire.status.StatusReport`).
 """
@@ -30,12 +30,12 @@ from eyot_daemon.monitor import connz as monitor_connz
 from eyot_daemon.monitor import process as monitor_process
 from eyot_daemon.monitor import server as monitor_server
 from eyot_daemon.monitor.connz import BadQuery
-from eyot_daemon.monitor.http_server import HttpRequest, HttpResponse, plain_text, serve
 from eyot_daemon.monitor.metrics import CONTENT_TYPE, exposition
 from eyot_daemon.monitor.page.answers import PATHS as PAGE_PATHS
 from eyot_daemon.monitor.page.answers import PageAnswers
 from eyot_daemon.monitor.queries import Query, connz_query, healthz_query, jsz_query, leafz_query, subsz_query
 from eyot_daemon.net.binding import bind
+from eyot_serving.http_server import HttpRequest, HttpResponse, plain_text, serve
 
 log = logging.getLogger("eyot.monitor")
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from eyot_daemon.monitor import http_server
-from eyot_daemon.monitor.http_server import HttpRequest, HttpResponse, PeerAddress, serve
+from eyot_serving import http_server
+from eyot_serving.http_server import HttpRequest, HttpResponse, PeerAddress, serve
 from support.certificates import Authority
 
 
@@ -149,3 +149,88 @@ async def test_a_handler_knows_the_peer_and_the_body_and_may_wait(kind: str, tmp
     assert (request.body, request.headers["x-y"], request.host) == (b"hi", "z", "h")
     expected = {"tcp": PeerAddress("127.0.0.1"), "unix": PeerAddress(unix=True), "tls": PeerAddress("127.0.0.1", True)}
     assert request.peer == expected[kind]
+
+
+class Stream:
+    """A response that goes on: what it sends, and whether it has ended."""
+
+    def __init__(self) -> None:
+        self.send, self._receive = trio.open_memory_channel[bytes](10)
+        self.ended = trio.Event()
+
+    def answer(self, request: HttpRequest) -> HttpResponse:
+        return HttpResponse(b"first|", "text/event-stream", stream=self._parts)
+
+    @asynccontextmanager
+    async def _parts(self) -> AsyncIterator[AsyncIterator[bytes]]:
+        try:
+            yield self._receive
+        finally:
+            self.ended.set()
+
+
+GET = b"GET /events HTTP/1.1\r\nHost: h\r\n\r\n"
+
+
+@asynccontextmanager
+async def streaming(server: Stream) -> AsyncIterator[trio.SocketStream]:
+    sock = socket.create_server(("127.0.0.1", 0))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve, sock, server.answer)
+        client = await trio.open_tcp_stream("127.0.0.1", sock.getsockname()[1])
+        with trio.fail_after(60):
+            yield client
+        nursery.cancel_scope.cancel()
+        await trio.aclose_forcefully(client)
+
+
+async def received(client: trio.SocketStream, end: bytes) -> bytes:
+    said = b""
+    while not said.endswith(end):
+        more = await client.receive_some()
+        assert more, said
+        said += more
+    return said
+
+
+async def test_a_stream_goes_on_after_the_body_and_ends_with_the_connection() -> None:
+    server = Stream()
+    async with streaming(server) as client:
+        await client.send_all(GET)
+        head = await received(client, b"first|\r\n")
+        assert b"200" in head
+        assert b"transfer-encoding: chunked" in head.lower()
+        await server.send.send(b"second|")
+        assert b"second|" in await received(client, b"second|\r\n")
+        server.send.close()
+        await received(client, b"0\r\n\r\n")
+        assert await client.receive_some() == b""
+        await server.ended.wait()
+
+
+async def test_a_stream_ends_when_its_client_goes() -> None:
+    server = Stream()
+    async with streaming(server) as client:
+        await client.send_all(GET)
+        await received(client, b"first|\r\n")
+        await client.aclose()
+        await server.ended.wait()
+
+
+async def test_a_client_that_does_not_read_its_stream_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "RESPONSE_S_MAX", 0.2)
+    server = Stream()
+    async with streaming(server) as client:
+        await client.send_all(GET)
+        await received(client, b"first|\r\n")
+        while not server.ended.is_set():
+            with trio.move_on_after(0.1):
+                await server.send.send(b"x" * 1_000_000)
+
+
+async def test_a_stream_answers_head_with_its_headers_alone() -> None:
+    server = Stream()
+    async with streaming(server) as client:
+        await client.send_all(GET.replace(b"GET", b"HEAD"))
+        assert b"text/event-stream" in await received(client, b"\r\n\r\n")
+        assert not server.ended.is_set()

@@ -17,10 +17,11 @@ import trio.testing
 
 from eyot_daemon.config.read import load_options
 from eyot_daemon.leaf.remotes import LeafRemotes
-from eyot_daemon.monitor.http_server import HttpRequest, HttpResponse, PeerAddress
 from eyot_daemon.monitor.page.access import Access
 from eyot_daemon.monitor.page.controls import Controls
-from eyot_daemon.monitor.page.sessions import (
+from eyot_daemon.router.broker import Broker
+from eyot_serving.http_server import HttpRequest, HttpResponse, PeerAddress
+from eyot_serving.sessions import (
     ADDRESS_FAILURES_MAX,
     FAILURES_MAX,
     IDLE_S,
@@ -30,7 +31,6 @@ from eyot_daemon.monitor.page.sessions import (
     Attempts,
     Sessions,
 )
-from eyot_daemon.router.broker import Broker
 from eyot_wire.conf import ConfError
 from eyot_wire.jetstream.forget_downstream import ForgetRequest
 

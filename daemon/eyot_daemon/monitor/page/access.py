@@ -6,11 +6,8 @@ machine, and over TLS alone. Without `eyot { http { users } }` nobody logs in, a
 
 from __future__ import annotations
 
-import json
 import logging
-from http.cookies import CookieError, SimpleCookie
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 import msgspec
 import trio
@@ -20,9 +17,10 @@ from eyot_daemon.auth.configured import ConfigAuthenticator
 from eyot_daemon.auth.login import Deferred, Login, Peer
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.config.options import Options
-from eyot_daemon.monitor.http_server import HttpRequest, HttpResponse, PeerAddress
 from eyot_daemon.monitor.page.controls import Controls
-from eyot_daemon.monitor.page.sessions import SESSION_S, WINDOW_S, Attempts, Session, Sessions
+from eyot_serving.browsers import cookie_of, foreign_problem, quoted, set_cookie
+from eyot_serving.http_server import HttpRequest, HttpResponse, PeerAddress
+from eyot_serving.sessions import SESSION_S, WINDOW_S, Attempts, Session, Sessions
 from eyot_wire.info import ClientConnect
 from eyot_wire.jetstream.forget_downstream import ForgetRequest
 
@@ -34,7 +32,6 @@ PATHS = (SESSION, LOGIN, LOGOUT, RECONNECT, FORGET)
 COOKIE = "eyot_session"
 #: The header with the session's token: a form of another site cannot send it.
 PROOF_HEADER = "x-eyot-token"
-_NAME_CHARS_MAX = 64
 _HEADERS = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
 
 
@@ -100,7 +97,7 @@ class Access:
         """Answer one of `PATHS`."""
         if request.method != "POST":
             return refusal(405, "this address takes POST", ("Allow", "POST"))
-        if problem := _foreign(request):
+        if problem := foreign_problem(request):
             return refusal(403, problem)
         if path == SESSION:
             session = self.session(request)
@@ -128,10 +125,10 @@ class Access:
 
     def session(self, request: HttpRequest) -> Session | None:
         """Return the session of a request, if its user may still log in with the same password."""
-        session = self._sessions.find(_cookie(request), request.headers.get(PROOF_HEADER, ""))
+        session = self._sessions.find(cookie_of(request, COOKIE), request.headers.get(PROOF_HEADER, ""))
         if session is None:
             return None
-        if session.user not in self._users() or self._known().passwords.get(session.user) != session.password:
+        if session.user not in self._users() or self._known().passwords.get(session.user) != session.proof:
             self._sessions.end(session)
             return None
         return session
@@ -151,7 +148,7 @@ class Access:
             return refusal(403, "the bundle is given on the device, or over https to users of eyot { http { users } }")
         if request.method != "POST":
             return refusal(403, "log in on the page first")
-        session = None if (problem := _foreign(request)) else self.session(request)
+        session = None if (problem := foreign_problem(request)) else self.session(request)
         if session is None:
             return refusal(401, problem or "log in first")
         self._sessions.used(session)
@@ -189,12 +186,12 @@ class Access:
             return refusal(429, text, ("Retry-After", f"{WINDOW_S:.0f}"))
         password = self._known().passwords.get(order.user, "")  # of now: a reload may change it meanwhile
         if not await self._is_user(order):
-            log.warning("Page: login of %s from %s failed", _quoted(order.user), _address(request.peer))
+            log.warning("Page: login of %s from %s failed", quoted(order.user), _address(request.peer))
             return refusal(401, "the name or the password is wrong")
         self._attempts.succeeded(attempt)
         cookie, token = self._sessions.begin(order.user, password)
-        log.info("Page: %s logged in from %s", _quoted(order.user), _address(request.peer))
-        return _json(self._report(request, order.user, token), _set_cookie(request, cookie, f"Max-Age={SESSION_S:.0f}"))
+        log.info("Page: %s logged in from %s", quoted(order.user), _address(request.peer))
+        return _json(self._report(request, order.user, token), _set_cookie(request, cookie, SESSION_S))
 
     async def _is_user(self, order: LoginOrder) -> bool:
         """Return whether a user of the page has this password.
@@ -214,17 +211,17 @@ class Access:
     def _logout(self, request: HttpRequest, session: Session) -> HttpResponse:
         self._sessions.end(session)
         self._audit(request, session, "logged out")
-        return _json(self._report(request, ""), _set_cookie(request, "", "Max-Age=0"))
+        return _json(self._report(request, ""), _set_cookie(request, "", 0))
 
     # -- actions -----------------------------------------------------------------------------------------------------
 
     def _audit(self, request: HttpRequest, session: Session, words: str) -> None:
-        log.info("Page: %s from %s %s", _quoted(session.user), _address(request.peer), words)
+        log.info("Page: %s from %s %s", quoted(session.user), _address(request.peer), words)
 
     def _reconnect(self, request: HttpRequest, session: Session, order: LinkOrder) -> HttpResponse:
         problem = self._controls.reconnect(order.link)
         self._broker.flush()
-        words = f"reconnects link {_quoted(order.link)}"
+        words = f"reconnects link {quoted(order.link)}"
         self._audit(request, session, f"{words}: refused: {problem}" if problem else words)
         return refusal(409, problem) if problem else _done(f"Connecting {order.link}.")
 
@@ -240,7 +237,7 @@ class Access:
             ended.set()
 
         asked = ForgetRequest(server=order.server, kind=order.kind, target=order.target)
-        words = f"forgets {_quoted(order.kind)} {_quoted(order.target)} of {_quoted(order.account)} {_quoted(order.stream)} at {_quoted(order.server)}"
+        words = f"forgets {quoted(order.kind)} {quoted(order.target)} of {quoted(order.account)} {quoted(order.stream)} at {quoted(order.server)}"
         if not order.server or not self._controls.forget(order.account, order.stream, asked, done):
             self._audit(request, session, f"{words}: refused: not known")
             return refusal(404, "there is no such stream or downstream")
@@ -274,37 +271,8 @@ def _is_secure(peer: PeerAddress) -> bool:
     return peer.tls or peer.is_local
 
 
-def _foreign(request: HttpRequest) -> str:
-    """Return why a request does not come from the page itself, "" if it does or is no browser's."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        return "expected Content-Type: application/json"
-    if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
-        return "the request comes from another site"
-    origin = request.headers.get("origin")
-    try:
-        if origin is not None and (not request.host or urlsplit(origin).netloc.lower() != request.host.lower()):
-            return "the request comes from another site"
-    except ValueError:
-        return "the request comes from another site"
-    return ""
-
-
-def _cookie(request: HttpRequest) -> str:
-    try:
-        found = SimpleCookie(request.headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return ""
-    return "" if found is None else found.value
-
-
-def _set_cookie(request: HttpRequest, value: str, age: str) -> tuple[str, str]:
-    secure = "; Secure" if request.peer.tls else ""
-    return "Set-Cookie", f"{COOKIE}={value}; Path=/; HttpOnly; SameSite=Strict; {age}{secure}"
-
-
-def _quoted(name: str) -> str:
-    """Return a name that somebody sent, fit for a line of the log: quoted, ASCII, bounded."""
-    return json.dumps(name if len(name) <= _NAME_CHARS_MAX else name[:_NAME_CHARS_MAX] + "...")
+def _set_cookie(request: HttpRequest, value: str, age_s: float) -> tuple[str, str]:
+    return set_cookie(COOKIE, value, age_s=age_s, secure=request.peer.tls)
 
 
 def _address(peer: PeerAddress) -> str:

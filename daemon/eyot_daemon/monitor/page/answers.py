@@ -7,21 +7,17 @@ here (DNS rebinding) gets nothing.
 from __future__ import annotations
 
 import base64
-import ipaddress
 import re
-import socket
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from hashlib import sha256
 from importlib import resources
-from urllib.parse import urlsplit
 
 import msgspec
 
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.monitor import accounts as monitor_accounts
 from eyot_daemon.monitor import server as monitor_server
-from eyot_daemon.monitor.http_server import HttpRequest, HttpResponse, plain_text
 from eyot_daemon.monitor.page.access import PATHS as ACTION_PATHS
 from eyot_daemon.monitor.page.access import Access
 from eyot_daemon.monitor.page.bundle import archive, bundle_name
@@ -30,6 +26,8 @@ from eyot_daemon.monitor.page.recent_log import RecentLog
 from eyot_daemon.monitor.page.redacted_config import redacted_config
 from eyot_daemon.monitor.page.report import PageReporter
 from eyot_daemon.router.providers import HealthzQuery, JszQuery, LeafzQuery
+from eyot_serving.browsers import is_own_name
+from eyot_serving.http_server import HttpRequest, HttpResponse, plain_text
 from eyot_wire.go.time import ns_to_rfc3339
 
 BUNDLE = "/eyot/support-bundle"
@@ -116,27 +114,6 @@ def document() -> tuple[bytes, str]:
         "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
     return html, policy
-
-
-def is_own_name(host: str, names: tuple[str, ...]) -> bool:
-    """Return whether a Host header names this machine: an address, localhost, its host name, or one of `names`.
-
-    Without the header the request is not a browser's.
-    """
-    if not host:
-        return True
-    try:
-        name = (urlsplit(f"//{host}").hostname or "").lower().rstrip(".")
-    except ValueError:
-        return False
-    own = socket.gethostname().lower()
-    if name in ("localhost", own, f"{own.partition('.')[0]}.local", *names) or name.endswith(".localhost"):
-        return True
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _json(body: object) -> HttpResponse:

@@ -1,6 +1,6 @@
-"""Sessions of the local page, and the limit on attempts to log in. Both are bounded, and in memory alone.
+"""Sessions of browsers, and the limit on attempts to log in. Both are bounded, and in memory alone.
 
-A session needs two secrets. The cookie is HttpOnly: no script reads it. The token is returned once, by the login, and
+What acts needs two secrets. The cookie is HttpOnly: no script reads it. The token is returned once, by the login, and
 lives in the page's own origin, which unlike a cookie's includes the port. A site that makes the browser send the cookie
 has no token, and another server on this machine that receives the cookie has none either.
 """
@@ -28,45 +28,68 @@ _SECRET_BYTES = 32
 
 
 class Session(Struct):
-    """`password`: the configured one at the login; the session ends when it changes. `used_at`: monotonic, seconds."""
+    """A browser that has logged in."""
 
     user: str
-    password: str
+    #: what the login was checked against, "" if that is not kept: the session's owner ends it when this changes
+    proof: str
     token: str
+    #: monotonic, seconds
     begun_at: float
     used_at: float
+    #: what the user may do, "" where there is but one role
+    role: str = ""
+    #: how the user logged in, "" where there is but one way
+    method: str = ""
 
     def __repr__(self) -> str:
         return f"Session({self.user!r})"
 
 
 class Sessions:
-    """The sessions there are. `now`: monotonic time, seconds."""
+    """The sessions there are. `now`: monotonic time, seconds; a login beyond `sessions_max` ends the oldest session."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        now: Callable[[], float],
+        sessions_max: int = SESSIONS_MAX,
+        *,
+        whole_s: float = SESSION_S,
+        idle_s: float = IDLE_S,
+    ) -> None:
         self._now = now
+        self._sessions_max = sessions_max
+        self._whole_s = whole_s
+        self._idle_s = idle_s
         self._sessions: OrderedDict[bytes, Session] = OrderedDict()
 
-    def begin(self, user: str, password: str) -> tuple[str, str]:
+    def begin(self, user: str, proof: str = "", *, role: str = "", method: str = "") -> tuple[str, str]:
         """Begin a session; return its cookie and its token."""
         cookie, token = secrets.token_urlsafe(_SECRET_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
         now = self._now()
-        self._sessions[_digest(cookie)] = Session(user, password, token, now, now)
-        while len(self._sessions) > SESSIONS_MAX:
+        self._sessions[_digest(cookie)] = Session(user, proof, token, now, now, role, method)
+        while len(self._sessions) > self._sessions_max:
             self._sessions.popitem(last=False)
         return cookie, token
 
     def find(self, cookie: str, token: str) -> Session | None:
         """Return the session of these two secrets, without counting as its use."""
+        session = self.reader(cookie)
+        if session is None:
+            return None
+        return session if hmac.compare_digest(session.token.encode(), token.encode("utf-8", "replace")) else None
+
+    def reader(self, cookie: str) -> Session | None:
+        """Return the session of a cookie: enough to read by, where a page's reads need a login, and never to act."""
         key = _digest(cookie)
         session = self._sessions.get(key)
         if session is None:
             return None
         now = self._now()
-        if now - session.begun_at >= SESSION_S or now - session.used_at >= IDLE_S:
+        if now - session.begun_at >= self._whole_s or now - session.used_at >= self._idle_s:
             del self._sessions[key]
             return None
-        return session if hmac.compare_digest(session.token.encode(), token.encode("utf-8", "replace")) else None
+        return session
 
     def used(self, session: Session) -> None:
         """Count an action: the session is not idle."""

@@ -1,8 +1,8 @@
-"""A small HTTP/1.1 server for the monitoring pages: h11 for the protocol, Trio for the sockets.
+"""A small HTTP/1.1 server for pages: h11 for the protocol, Trio for the sockets.
 
-One synchronous function answers a request, so a page is a snapshot of the broker between two turns; an answer that
-needs longer (a login, an action) is awaited. Connections are kept alive. Everything that a peer controls is bounded: the number of connections, the size of a request, the duration
-of a request and of a response.
+One synchronous function answers a request, so a page is a snapshot between two turns; an answer that needs longer (a login,
+an action) is awaited, and a stream of events goes on until its end. Connections are kept alive. Everything that a peer controls is bounded:
+the number of connections, the size of a request, the duration of a request, of a response, and of each part of a stream.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import errno
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http import HTTPStatus
@@ -21,7 +22,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import h11
 import trio
 
-from eyot_daemon.net.tls_alert import SmallReads, handshake
+from eyot_serving.tls_alert import SmallReads, handshake
 
 log = logging.getLogger("eyot.monitor")
 
@@ -92,6 +93,8 @@ class HttpResponse:
     content_type: str = "application/json"
     status: int = 200
     headers: Sequence[tuple[str, str]] = ()
+    #: what follows the body, part after part, until the iterator ends; the connection then ends, too
+    stream: Callable[[], AbstractAsyncContextManager[AsyncIterator[bytes]]] | None = None
 
 
 Handler = Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]
@@ -177,8 +180,14 @@ class _Connection:
                 return
             if request is None:
                 return
+            method = request.method.decode()
             with trio.fail_after(RESPONSE_S_MAX):
-                await self._respond(request.method.decode(), await self._answer(request))
+                response = await self._answer(request)
+                if response.stream is None or method == "HEAD":
+                    await self._respond(method, response)
+            if response.stream is not None and method != "HEAD":
+                await self._respond_in_parts(response)
+                return
             if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
                 return
             self._http.start_next_cycle()
@@ -239,6 +248,32 @@ class _Connection:
         if method != "HEAD":
             await self._send(h11.Data(data=response.body))
         await self._send(h11.EndOfMessage())
+
+    async def _respond_in_parts(self, response: HttpResponse) -> None:
+        """Send a stream. A part that the client does not read within RESPONSE_S_MAX ends it, and so does a client that goes."""
+        assert response.stream is not None
+        headers = [("Date", formatdate(usegmt=True)), ("Content-Type", response.content_type), ("Connection", "close")]
+        with trio.fail_after(RESPONSE_S_MAX):
+            await self._send(h11.Response(status_code=response.status, headers=[*headers, *response.headers]))
+            if response.body:
+                await self._send(h11.Data(data=response.body))
+        async with response.stream() as parts, trio.open_nursery() as nursery:
+            nursery.start_soon(self._until_gone, nursery.cancel_scope)
+            async for part in parts:
+                with trio.fail_after(RESPONSE_S_MAX):
+                    await self._send(h11.Data(data=part))
+            with trio.fail_after(RESPONSE_S_MAX):
+                await self._send(h11.EndOfMessage())
+            nursery.cancel_scope.cancel()
+
+    async def _until_gone(self, scope: trio.CancelScope) -> None:
+        """Cancel a stream when its client has closed the connection. What the client sends meanwhile is not read as a request."""
+        try:
+            while await self._stream.receive_some(_READ_BYTES):
+                pass
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        scope.cancel()
 
     async def _refuse(self, status: int) -> None:
         """Answer a malformed request, if an answer is still possible."""
