@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from eyot_hub.frame_columns import Rows, slices
 from eyot_hub.header_columns import MAP_TYPE as MAP_TYPE
@@ -14,6 +15,9 @@ from eyot_hub.header_columns import header_lines, header_map
 from eyot_hub.origins import Origins, origin_columns
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+
+#: Columns that hold the value of one header each: (column, header).
+HeaderColumns: TypeAlias = tuple[tuple[str, str], ...]
 
 # The columns of `format("jetstream")`. The option includeHeaders=false leaves out `headers`.
 DDL: Final = (
@@ -47,7 +51,14 @@ class StreamLabels:
     origins: Origins
 
 
-def batch(buffer: bytearray, rows: Rows, labels: StreamLabels, *, with_headers: bool) -> pa.RecordBatch:
+def batch(
+    buffer: bytearray,
+    rows: Rows,
+    labels: StreamLabels,
+    *,
+    with_headers: bool,
+    header_columns: HeaderColumns = (),
+) -> pa.RecordBatch:
     """Return the rows of one read as a record batch. The batch copies everything out of `buffer`."""
     data = pa.py_buffer(buffer)
     count = len(rows)
@@ -60,27 +71,35 @@ def batch(buffer: bytearray, rows: Rows, labels: StreamLabels, *, with_headers: 
         pa.array(rows.stream_seq),
         text(slices(data, rows.subject_start, rows.subject_end)),
     ]
+    headers = pa.nulls(count, MAP_TYPE)
+    if lines is not None and (with_headers or header_columns):
+        headers = header_map(lines, rows.header_end > rows.header_start)
     if with_headers:
-        headed = rows.header_end > rows.header_start
-        columns.append(pa.nulls(count, MAP_TYPE) if lines is None else header_map(lines, headed))
+        columns.append(headers)
     columns += [
         slices(data, rows.payload_start, rows.payload_end),
         pa.array(rows.stored_ns // np.int64(1000)).cast(TIMESTAMP),
         origin.domain,
         origin.stream,
         origin.sequence,
+        *(pc.map_lookup(headers, header, "first") for _, header in header_columns),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema(with_headers=with_headers))
+    found = schema(with_headers=with_headers, header_columns=header_columns)
+    return pa.RecordBatch.from_arrays(columns, schema=found)
 
 
-def schema(*, with_headers: bool) -> pa.Schema:
+def schema(*, with_headers: bool, header_columns: HeaderColumns = ()) -> pa.Schema:
     """Return the Arrow schema of `batch`."""
-    return ARROW_SCHEMA if with_headers else ARROW_SCHEMA.remove(ARROW_SCHEMA.get_field_index("headers"))
+    found = ARROW_SCHEMA if with_headers else ARROW_SCHEMA.remove(ARROW_SCHEMA.get_field_index("headers"))
+    for column, _ in header_columns:
+        found = found.append(pa.field(column, pa.string()))
+    return found
 
 
-def ddl(*, with_headers: bool) -> str:
+def ddl(*, with_headers: bool, header_columns: HeaderColumns = ()) -> str:
     """Return the schema of `batch` as DDL for Spark."""
-    return DDL if with_headers else DDL.replace("headers MAP<STRING, STRING>, ", "")
+    fixed = DDL if with_headers else DDL.replace("headers MAP<STRING, STRING>, ", "")
+    return ", ".join([fixed, *(f"`{column.replace('`', '``')}` STRING" for column, _ in header_columns)])
 
 
 def text(octets: pa.BinaryArray) -> pa.StringArray:

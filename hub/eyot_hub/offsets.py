@@ -59,18 +59,23 @@ def _row(at: dict[str, Any]) -> LastRow | None:
     return LastRow(int(at["row"]), rfc3339_to_ns(at["stored"])) if "row" in at else None
 
 
+def backlog(start: Positions, latest: Positions) -> dict[str, int]:
+    """Return how many sequences each stream holds beyond `start`; negative where its end moved back."""
+    return {stream: at.sequence - _from(start, stream, at) for stream, at in latest.items()}
+
+
 def limited(start: Positions, latest: Positions, messages_max: int) -> Positions:
     """Return `latest`, limited to `messages_max` messages beyond `start`, divided among streams by their backlogs.
 
     Every stream with a backlog advances by at least one message, so that none starves.
     """
-    backlog = {stream: at.sequence - _from(start, stream, at) for stream, at in latest.items()}
-    total = sum(left for left in backlog.values() if left > 0)
+    waiting = backlog(start, latest)
+    total = sum(left for left in waiting.values() if left > 0)
     if total <= messages_max:
         return latest
     shared: Positions = {}
     for stream, at in latest.items():
-        left = backlog[stream]
+        left = waiting[stream]
         share = max(1, left * messages_max // total) if left > 0 else left
         shared[stream] = at if share == left else Position(_from(start, stream, at) + share, at.created)
     return shared

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from eyot_hub import columns
 from eyot_hub.connection import ConnectOptions, split_server
 from eyot_hub.errors import OptionError
 from eyot_hub.jetstream import DEFAULT_PREFIX, NS_PER_S
@@ -39,15 +40,21 @@ _CONNECT: Final = [
 ]
 _READ: Final = [
     "stream",
+    "subscribePattern",
     "subjects",
     "account",
     "startingOffsets",
     "endingOffsets",
     "maxOffsetsPerTrigger",
+    "maxMsgsPerTrigger",
+    "maxBytesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
     "minPartitions",
     "maxRecordsPerPartition",
     "failOnDataLoss",
     "includeHeaders",
+    "headerColumns",
     "fetchBytes",
     "packedReads",
 ]
@@ -72,16 +79,27 @@ class Bound:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """How much one micro-batch reads."""
+
+    max_messages: int | None = None
+    max_bytes: int | None = None  # estimated by the mean size of each stream's messages
+    min_messages: int | None = None  # wait for so many, but not longer than max_delay_s
+    max_delay_s: float = 900.0
+
+
+@dataclass(frozen=True)
 class SourceOptions:
     """The options of a reader."""
 
     read: ReadOptions
     streams: tuple[str, ...]  # names and patterns with * and ?
+    pattern: str | None  # instead of these: a regular expression for whole names
     domain: str | None
     account: str | None
     starting: Bound
     ending: Bound
-    max_per_trigger: int | None
+    limits: Limits
     min_partitions: int | None
     max_per_partition: int | None
 
@@ -191,9 +209,13 @@ def table_options(properties: Mapping[str, str]) -> dict[str, str] | None:
 def source_options(options: Mapping[str, str], *, streaming: bool | None = False) -> SourceOptions:
     """Parse a reader's options; `streaming` None: the kind is not known yet. Raises OptionError."""
     given = _Given(options, _CONNECT + _READ)
-    streams = given.listed("stream")
-    if not streams:
-        raise OptionError("stream", "is missing: name a stream, several (a,b) or a pattern (EDGE_*)")
+    streams, pattern = given.listed("stream"), given.text("subscribePattern")
+    if not streams and pattern is None:
+        raise OptionError(
+            "stream", "is missing: name a stream, several (a,b) or a pattern (EDGE_*), or give subscribePattern"
+        )
+    if pattern is not None:
+        _check_pattern(pattern, streams)
     for name in streams:
         if not _STREAM.fullmatch(name):
             raise OptionError("stream", f"has an invalid stream name: {name!r}")
@@ -217,20 +239,61 @@ def source_options(options: Mapping[str, str], *, streaming: bool | None = False
         subjects=subjects,
         fetch_bytes=given.size("fetchBytes", DEFAULT_FETCH_BYTES, MIN_FETCH_BYTES),
         include_headers=given.flag("includeHeaders", True),
+        header_columns=_header_columns(given.listed("headerColumns")),
         fail_on_data_loss=given.flag("failOnDataLoss", True),
         packed=given.flag("packedReads", False),
     )
     return SourceOptions(
         read=read,
         streams=streams,
+        pattern=pattern,
         domain=domain,
         account=given.text("account"),
         starting=starting,
         ending=ending,
-        max_per_trigger=given.count("maxOffsetsPerTrigger"),
+        limits=_limits(given),
         min_partitions=given.count("minPartitions"),
         max_per_partition=given.count("maxRecordsPerPartition"),
     )
+
+
+def _check_pattern(pattern: str, streams: tuple[str, ...]) -> None:
+    if streams:
+        raise OptionError("subscribePattern", "cannot be used together with 'stream'")
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise OptionError("subscribePattern", f"is not a regular expression: {error}") from None
+
+
+def _limits(given: _Given) -> Limits:
+    most, alias = given.count("maxOffsetsPerTrigger"), given.count("maxMsgsPerTrigger")
+    if most is not None and alias is not None:
+        raise OptionError("maxMsgsPerTrigger", "cannot be used together with 'maxOffsetsPerTrigger', its other name")
+    most, least = most or alias, given.count("minOffsetsPerTrigger")
+    if most is not None and least is not None and least > most:
+        raise OptionError("minOffsetsPerTrigger", f"is {least}, more than the {most} of maxOffsetsPerTrigger")
+    return Limits(
+        max_messages=most,
+        max_bytes=given.size("maxBytesPerTrigger", 0, 1) or None,
+        min_messages=least,
+        max_delay_s=given.seconds("maxTriggerDelay", Limits.max_delay_s),
+    )
+
+
+def _header_columns(texts: tuple[str, ...]) -> columns.HeaderColumns:
+    """Parse `Header` and `column=Header`."""
+    found: dict[str, str] = {}
+    for text in texts:
+        column, equals, header = (part.strip() for part in text.rpartition("="))
+        column = column if equals else header
+        if not column or not header or set(header) & set(": \r\n"):
+            raise OptionError("headerColumns", f"holds {text!r}; it must name headers: Header or column=Header")
+        taken = {name.lower() for name in (*columns.ARROW_SCHEMA.names, *found)}
+        if column.lower() in taken:  # Spark compares names without their case
+            raise OptionError("headerColumns", f"there is another column {column!r}; write column=Header")
+        found[column] = header
+    return tuple(found.items())
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:

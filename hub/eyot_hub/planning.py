@@ -9,8 +9,9 @@ import fnmatch
 import logging
 import os
 import re
+import time
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from eyot_hub.columns import StreamLabels
 from eyot_hub.errors import DataLoss, HubError, OptionError
@@ -26,6 +27,21 @@ log = logging.getLogger(__name__)
 # A smaller range does not justify a task of its own.
 MESSAGES_PER_PARTITION: Final = 50_000
 MESSAGES_PER_PIECE: Final = 2000  # a range takes as long to begin and to end as to read so many messages
+
+
+#: Streams whose oldest waiting message is looked up: those furthest behind. Each lookup is a request.
+OLDEST_ASKED: Final = 20
+
+
+class Waiting(NamedTuple):
+    """What a stream holds beyond a position: messages (by sequence), and the age of the oldest; None: not known."""
+
+    messages: int
+    oldest_s: float | None
+
+    def as_json(self) -> dict[str, Any]:
+        age = {} if self.oldest_s is None else {"oldestSeconds": round(self.oldest_s, 3)}
+        return {"behind": self.messages, **age}
 
 
 class Piece(NamedTuple):
@@ -56,10 +72,11 @@ class Planner:
     def streams(self, *, must_exist: bool = True) -> dict[str, StreamInfo]:
         """Return the streams that the option `stream` names or matches. Raises OptionError for a named one that does not exist."""
         named = {name for name in self.options.streams if not _is_pattern(name)}
-        patterns = [name for name in self.options.streams if _is_pattern(name)]
+        patterns = [fnmatch.translate(name) for name in self.options.streams if _is_pattern(name)]
+        patterns += [] if self.options.pattern is None else [self.options.pattern]
         wanted = named | self._found
         if patterns:
-            matches = [re.compile(fnmatch.translate(pattern)).match for pattern in patterns]
+            matches = [re.compile(pattern).fullmatch for pattern in patterns]
             wanted.update(name for name in self.jetstream.stream_names() if any(match(name) for match in matches))
         found = {name: _readable(info) for name, info in sorted(self.jetstream.streams(wanted).items())}
         for name in named - found.keys() if must_exist else ():
@@ -99,7 +116,7 @@ class Planner:
         if bound.sequences is not None:
             edge = bound.sequences.get(info.name, bound.edge)
             unknown = set(bound.sequences) - {info.name} - set(self.options.streams)
-            if unknown and not any(_is_pattern(name) for name in self.options.streams):
+            if unknown and self.options.pattern is None and not any(map(_is_pattern, self.options.streams)):
                 raise OptionError(option, f"names streams that are not read: {', '.join(sorted(unknown))}")
         if isinstance(edge, int):
             return edge
@@ -168,6 +185,30 @@ class Planner:
         same = start is not None and start.created == at.created and start.sequence <= at.sequence
         return at._replace(row=start.row if same and start else None)
 
+    def waiting(self, streams: dict[str, StreamInfo], read: Positions) -> dict[str, Waiting]:
+        """Return what each stream holds beyond the positions `read`."""
+        found: dict[str, Waiting] = {}
+        firsts: dict[str, int] = {}
+        for name, info in streams.items():
+            at = read.get(name)
+            after = at.sequence if at is not None and at.created == info.created else 0
+            firsts[name] = max(info.state.first_seq, after + 1)
+            found[name] = Waiting(max(0, info.state.last_seq - firsts[name] + 1), 0.0)
+        behind = sorted((name for name in found if found[name].messages), key=lambda name: -found[name].messages)
+        for rank, name in enumerate(behind):
+            stored_ns = self._stored_ns(name, firsts[name]) if rank < OLDEST_ASKED else None
+            age_s = None if stored_ns is None else max(0.0, time.time() - stored_ns / 1e9)
+            found[name] = found[name]._replace(oldest_s=age_s)
+        return found
+
+    def _stored_ns(self, name: str, sequence: int) -> int | None:
+        """Return a message's stored time, or None: a figure for an operator is no reason for a query to fail."""
+        try:
+            return self.jetstream.stored_ns(name, sequence, self.options.read.subjects)
+        except HubError as error:
+            log.info("the age of message %d of stream %s is not known: %s", sequence, name, error)
+            return None
+
     def created_again(self, info: StreamInfo, read_up_to: int) -> None:
         """Report that a stream was deleted and created again while it was read. Raises DataLoss."""
         self._lost(
@@ -221,6 +262,20 @@ class Planner:
         cores = cores or os.cpu_count() or 1
         count = max(self.options.min_partitions or 0, cores, sum(sizes) // MESSAGES_PER_PARTITION)
         return grouped(pieces, [size + MESSAGES_PER_PIECE for size in sizes], count)
+
+
+def read_spans(planner: Planner) -> list[tuple[StreamRange, StreamLabels]]:
+    """Return the ranges of a batch read, from startingOffsets to endingOffsets as the streams are now."""
+    streams = planner.streams()
+    starting, ending = planner.starting(streams), planner.ending(streams)
+    spans = []
+    for name, info in streams.items():
+        # Messages below a named sequence may be gone, which is data loss; a time or an edge finds what there is.
+        exact = isinstance((planner.options.starting.sequences or {}).get(name), int)
+        first = planner.checked_start(info, starting[name]) if exact else starting[name].sequence + 1
+        span = StreamRange(name, info.created, max(first, info.state.first_seq), ending[name].sequence)
+        spans.append((span, planner.labels(info)))
+    return spans
 
 
 def _is_pattern(name: str) -> bool:

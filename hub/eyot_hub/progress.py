@@ -1,15 +1,16 @@
 """A streaming query's progress in the streams it reads.
 
 Spark requests metrics only from JVM sources (`ReportsSourceMetrics`), so `sources[].metrics` stays empty for this
-source (PySpark 4.3); rates, offsets and the latest offset are present. This module computes the metrics of the Kafka
-source from them.
+source (PySpark 4.3). The source therefore reports its metrics within `sources[].latestOffset`: for each stream, the
+messages that the query has not read (`behind`) and the age of the oldest of them in seconds (`oldestSeconds`). This
+module reads them.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +41,7 @@ class BatchProgress:
     processed_per_s: float
     seconds: float
     behind: dict[str, int]  # by stream
+    oldest_s: dict[str, float]  # by stream: the age of the oldest message beyond the batch, where it is known
 
     def __str__(self) -> str:
         behind = ", ".join(f"{stream} {count} behind" for stream, count in sorted(self.behind.items()))
@@ -58,6 +60,7 @@ def batch_progress(progress: Progress) -> BatchProgress:
         processed_per_s=float(_field(progress, "processedRowsPerSecond")),
         seconds=_field(progress, "durationMs").get("triggerExecution", 0) / 1000,
         behind=lag(progress),
+        oldest_s=oldest_s(progress),
     )
 
 
@@ -67,18 +70,36 @@ def lag(progress: Progress) -> dict[str, int]:
     The result counts sequences, so messages that were deleted meanwhile count as well.
     """
     behind: dict[str, int] = {}
-    for source in _field(progress, "sources"):
-        end, latest = _field(source, "endOffset"), _field(source, "latestOffset")
-        if not end or not latest:
-            continue
+    for end, latest in _reports(progress):
         try:
-            read, there = offsets.from_json(_parsed(end)), offsets.from_json(_parsed(latest))
+            read, there = offsets.from_json(end), offsets.from_json(latest)
         except ValueError:
             continue  # another kind of source
         for stream, at in there.items():
             done = read.get(stream)
             behind[stream] = at.sequence - (done.sequence if done is not None and done.created == at.created else 0)
     return behind
+
+
+def oldest_s(progress: Progress) -> dict[str, float]:
+    """Return the age in seconds of the oldest message beyond the query's last batch, by stream; 0 without any.
+
+    A stream whose age is unknown is absent: the message was deleted meanwhile, or 20 other streams are further behind.
+    """
+    found: dict[str, float] = {}
+    for _, latest in _reports(progress):
+        if isinstance(latest, Mapping):
+            ages = {stream: at.get("oldestSeconds") for stream, at in latest.items() if isinstance(at, Mapping)}
+            found |= {stream: float(age) for stream, age in ages.items() if isinstance(age, int | float)}
+    return found
+
+
+def _reports(progress: Progress) -> Iterator[tuple[Any, Any]]:
+    """Yield the end and the latest offset of each source that reports them."""
+    for source in _field(progress, "sources"):
+        end, latest = _field(source, "endOffset"), _field(source, "latestOffset")
+        if end and latest:
+            yield _parsed(end), _parsed(latest)
 
 
 class ProgressListener(StreamingQueryListener):

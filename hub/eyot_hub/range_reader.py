@@ -94,6 +94,7 @@ class ReadOptions:
     subjects: tuple[str, ...] = ()
     fetch_bytes: int = DEFAULT_FETCH_BYTES
     include_headers: bool = True
+    header_columns: columns.HeaderColumns = ()
     fail_on_data_loss: bool = True
     packed: bool = False  # use packed reads where the server offers them
 
@@ -313,7 +314,13 @@ class RangeReader:
                 self._missing_from = self._next if at == 0 else int(rows.stream_seq[at - 1]) + 1
 
     def _batch(self, data: bytearray, rows: Rows) -> pa.RecordBatch:
-        batch = columns.batch(data, rows, self._labels, with_headers=self._options.include_headers)
+        batch = columns.batch(
+            data,
+            rows,
+            self._labels,
+            with_headers=self._options.include_headers,
+            header_columns=self._options.header_columns,
+        )
         if self._filter_here:
             coded = batch.column("subject").dictionary_encode()
             wanted = [

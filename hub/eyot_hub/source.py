@@ -21,15 +21,16 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from eyot_hub import columns, offsets
+from eyot_hub.admission import Admission
 from eyot_hub.errors import OptionError
 from eyot_hub.jetstream import StreamInfo
 from eyot_hub.offsets import Position, Positions
 from eyot_hub.options import SourceOptions, sink_options, source_options, table_options
-from eyot_hub.planning import Piece, Planner
+from eyot_hub.planning import Piece, Planner, read_spans
 from eyot_hub.range_reader import RangeReader, StreamRange
 from eyot_hub.sink import JetStreamStreamWriter, JetStreamWriter
 
@@ -47,8 +48,8 @@ class JetStreamDataSource(DataSource):
         of_table = table_options(self.options)
         options = source_options(self.options if of_table is None else of_table, streaming=None)
         if of_table is None:
-            return columns.ddl(with_headers=options.read.include_headers)
-        schema = from_arrow_schema(columns.schema(with_headers=options.read.include_headers))
+            return columns.ddl(with_headers=options.read.include_headers, header_columns=options.read.header_columns)
+        schema = from_arrow_schema(_columns_of(options))
         # Spark (4.3) does not pass a table's options to its readers, but passes its columns unchanged.
         schema.fields[0].metadata = {_TABLE_OPTIONS: json.dumps(of_table, sort_keys=True)}
         return schema
@@ -95,16 +96,7 @@ class JetStreamReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         planner = Planner(self._options)
         try:
-            streams = planner.streams()
-            starting, ending = planner.starting(streams), planner.ending(streams)
-            spans = []
-            for name, info in streams.items():
-                # Messages below a named sequence may be gone, which is data loss; a time or an edge finds what there is.
-                exact = isinstance((self._options.starting.sequences or {}).get(name), int)
-                first = planner.checked_start(info, starting[name]) if exact else starting[name].sequence + 1
-                span = StreamRange(name, info.created, max(first, info.state.first_seq), ending[name].sequence)
-                spans.append((span, planner.labels(info)))
-            return [JetStreamPartition(pieces) for pieces in planner.tasks(spans)]
+            return [JetStreamPartition(pieces) for pieces in planner.tasks(read_spans(planner))]
         finally:
             planner.close()
 
@@ -119,6 +111,8 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._options = options
         self._planner: Planner | None = None
         self._target: Positions | None = None  # for the trigger availableNow
+        self._admission = Admission(options.limits)
+        self._planned: Positions = {}  # the end of the last batch
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_planner": None}
@@ -133,8 +127,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return offsets.to_json(self.planner.starting(self.planner.streams()))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        limit = self._options.max_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        return self._admission.read_limit()
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._ends(self.planner.streams(must_exist=False))
@@ -154,20 +147,30 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             same = at.created == info.created and firsts[name] > at.sequence
             if same and latest.get(name, at).sequence <= at.sequence:
                 latest[name] = at
-        if isinstance(limit, ReadMaxRows):
+        if not isinstance(limit, ReadAllAvailable):  # Trigger.Once reads everything
             # Start at what the streams still hold, so that a limit counts existing messages.
             reading = {name: Position(firsts[name] - 1, info.created) for name, info in streams.items()}
-            latest = offsets.limited(reading, latest, limit.max_rows)
+            if self._target is None and self._admission.waits(reading, latest):
+                self._planned = begin
+                return start
+            latest = self._admission.limited(reading, latest, streams)
         for name, at in latest.items():
             if at.row is None and name in streams and at != begin.get(name):
                 latest[name] = self.planner.end(streams[name], at, begin.get(name))
+        self._planned = latest
         return offsets.to_json(latest)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        return offsets.to_json(self._ends(self.planner.streams(must_exist=False)))
+        """Return where the streams end, with what the query has not read: `query.lastProgress` shows it."""
+        streams = self.planner.streams(must_exist=False)
+        found = offsets.to_json(self._ends(streams))
+        for name, waiting in self.planner.waiting(streams, self._planned).items():
+            found[name] |= waiting.as_json()
+        return found
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begin, ends = offsets.from_json(start), offsets.from_json(end)
+        self._planned = ends  # also of a batch that an earlier run of the query planned
         moved = {name: until for name, until in ends.items() if begin.get(name) != until}
         streams = self.planner.jetstream.streams(moved.keys())
         spans = []
@@ -201,7 +204,11 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
             yield from RangeReader(options.read, piece.span, piece.labels).batches()
 
 
+def _columns_of(options: SourceOptions) -> pa.Schema:
+    return columns.schema(with_headers=options.read.include_headers, header_columns=options.read.header_columns)
+
+
 def _check_schema(schema: StructType, options: SourceOptions) -> None:
-    expected = columns.schema(with_headers=options.read.include_headers).names
+    expected = _columns_of(options).names
     if schema.fieldNames() != expected:
         raise OptionError("schema", f"cannot be chosen: the columns of jetstream are {', '.join(expected)}")

@@ -123,6 +123,15 @@ def test_several_streams_and_patterns(spark: SparkSession, streams: Streams) -> 
     assert read(spark, streams, "EDGE_1,OTHER").count() == 10
 
 
+def test_a_regular_expression_for_names(spark: SparkSession, streams: Streams) -> None:
+    for name in ("EDGE_1", "EDGE_22", "EDGE_X", "MY_EDGE_1"):
+        streams.create(name, [name])
+        streams.publish([(name, b"1")])
+    options = {"servers": streams.url, "subscribePattern": r"EDGE_\d+", "startingOffsets": '{"EDGE_1": 1}'}
+    rows = spark.read.format("jetstream").options(**options).load().select("stream").collect()
+    assert sorted(row["stream"] for row in rows) == ["EDGE_1", "EDGE_22"]
+
+
 def test_deleted_messages_are_passed_over(spark: SparkSession, streams: Streams) -> None:
     streams.create("S", ["s"])
     streams.publish(numbered("s", 20))
@@ -155,6 +164,20 @@ def test_without_headers(spark: SparkSession, streams: Streams) -> None:
     frame = read(spark, streams, "S", includeHeaders="false")
     assert "headers" not in frame.columns
     assert numbers(frame) == [1]
+
+
+def test_headers_as_columns(spark: SparkSession, streams: Streams) -> None:
+    streams.create("S", ["s"])
+    streams.publish([("s", b"1", {"Trace": "t1", "Nats-Msg-Id": "m1"}), ("s", b"2", {"trace": "other"})])
+    streams.publish([("s", b"3")])
+    frame = read(spark, streams, "S", includeHeaders="false", headerColumns="Trace, id=Nats-Msg-Id")
+    assert frame.columns[-2:] == ["Trace", "id"]
+    assert "headers" not in frame.columns
+    rows = frame.orderBy("sequence").select("sequence", "Trace", "id").collect()
+    assert [tuple(row) for row in rows] == [(1, "t1", "m1"), (2, None, None), (3, None, None)]
+    both = read(spark, streams, "S", headerColumns="Trace").orderBy("sequence").first()
+    assert both is not None
+    assert (both["Trace"], both["headers"]["Trace"]) == ("t1", "t1")
 
 
 def test_asked_for_sequences_that_are_gone(spark: SparkSession, streams: Streams) -> None:

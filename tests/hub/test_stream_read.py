@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from eyot_hub.progress import BatchProgress, ProgressListener, batch_progress, lag
+from eyot_hub.progress import BatchProgress, ProgressListener, batch_progress, lag, oldest_s
 from support.nats_server import NatsServer
 from support.streams import Streams, numbered
 
@@ -93,6 +94,57 @@ def test_a_limit_per_trigger_and_a_fixed_end(spark: SparkSession, streams: Strea
     assert job.numbers() == [*range(90), *range(1000, 1030)]
     sizes = [offset["A"]["sequence"] + offset["B"]["sequence"] for offset in job.offsets()]
     assert sizes == [40, 80, 120]
+
+
+def test_a_limit_in_bytes(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    streams.create("S", ["s"])
+    streams.publish(numbered("s", 100))
+    size = streams.state("S")["bytes"]
+    job = Job(spark, streams, tmp_path, maxBytesPerTrigger=size // 3)
+    job.catch_up()
+    assert job.numbers() == list(range(100))
+    assert [offset["S"]["sequence"] for offset in job.offsets()] == [33, 66, 99, 100]
+
+
+def test_small_batches_wait_for_more(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    streams.create("S", ["s"])
+    streams.publish(numbered("s", 5))
+    job = Job(spark, streams, tmp_path, minOffsetsPerTrigger=20, maxTriggerDelay="1h")
+    query = job.start(processingTime="0 seconds")
+    wait_for(lambda: len(job.offsets()) == 1, query)
+    streams.publish(numbered("s", 19, 5))
+    time.sleep(1.0)  # many triggers, none of which may read
+    assert [offset["S"]["sequence"] for offset in job.offsets()] == [5]
+    streams.publish(numbered("s", 1, 24))
+    wait_for(lambda: len(job.offsets()) == 2, query)
+    query.processAllAvailable()
+    query.stop()
+    assert [offset["S"]["sequence"] for offset in job.offsets()] == [5, 25]
+    assert job.numbers() == list(range(25))
+    streams.publish(numbered("s", 1, 25))
+    job.catch_up()
+    assert job.numbers() == list(range(26)), "a query that ends reads what there is"
+
+
+def test_progress_tells_what_waits_and_for_how_long(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    for name in ("A", "B"):
+        streams.create(name, [name.lower()])
+    streams.publish(numbered("a", 40) + numbered("b", 1))
+    time.sleep(0.2)
+    query = Job(spark, streams, tmp_path, "A,B", maxOffsetsPerTrigger=21).catch_up()
+    first, last = query.recentProgress[0], query.recentProgress[-1]
+    told = json.loads(first.sources[0].latestOffset)
+    assert told["A"]["behind"] == 20
+    assert told["A"]["oldestSeconds"] >= 0.2
+    assert oldest_s(first) == {"A": told["A"]["oldestSeconds"], "B": 0.0}
+    assert (lag(last), oldest_s(last)) == ({"A": 0, "B": 0}, {"A": 0.0, "B": 0.0})
+
+
+def wait_for(happened: Callable[[], bool], query: StreamingQuery) -> None:
+    deadline = time.monotonic() + 60
+    while not happened() and query.isActive and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert happened(), query.exception()
 
 
 def test_a_pattern_takes_in_new_streams(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Final
@@ -25,8 +24,6 @@ from eyot_hub.planning import Planner
 
 log = logging.getLogger(__name__)
 
-#: Streams whose oldest message beyond the table is looked up in a round of `lag`: those furthest behind.
-OLDEST_ASKED: Final = 20
 STATES: Final = ("synced", "behind", "silent", "unknown")
 
 
@@ -80,25 +77,14 @@ class LagRounds:
         if self._planner is None:
             self._planner = Planner(self._config.source())
         self._table.refresh()
-        behind: dict[str, tuple[int, int]] = {}  # stream: messages beyond the table, and the first of their sequences
+        streams = self._planner.streams(must_exist=False)
+        read = {name: table_position(self._table, info)[0] for name, info in streams.items()}
         gauges: dict[GaugeKey, float] = {}
-        for info in self._planner.streams(must_exist=False).values():
-            at, _ = table_position(self._table, info)
-            first = max(info.state.first_seq, 1 if at is None else at.sequence + 1)
-            count = max(0, info.state.last_seq - first + 1)
-            gauges["lag_messages", "stream", info.name] = count
-            gauges["oldest_seconds", "stream", info.name] = 0.0
-            if count:
-                behind[info.name] = (count, first)
-        furthest = sorted(behind, key=lambda name: behind[name][0], reverse=True)
-        for name in furthest[:OLDEST_ASKED]:
-            stored_ns = self._planner.jetstream.stored_ns(name, behind[name][1])
-            if stored_ns is not None:
-                gauges["oldest_seconds", "stream", name] = max(0.0, time.time() - stored_ns / 1e9)
-            else:
-                del gauges["oldest_seconds", "stream", name]
-        for name in furthest[OLDEST_ASKED:]:
-            del gauges["oldest_seconds", "stream", name]  # not known, which is not zero
+        known = {name: at for name, at in read.items() if at is not None}
+        for name, waiting in self._planner.waiting(streams, known).items():
+            gauges["lag_messages", "stream", name] = waiting.messages
+            if waiting.oldest_s is not None:  # not known, which is not zero
+                gauges["oldest_seconds", "stream", name] = waiting.oldest_s
         return Result(gauges=gauges)
 
     def reset(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eyot_hub.errors import ApiFailure, OptionError
-from eyot_hub.options import _CONNECT, _READ, _WRITE, Bound, sink_options, source_options
+from eyot_hub.options import _CONNECT, _READ, _WRITE, Bound, Limits, sink_options, source_options
 from eyot_wire.jetstream.errors import ApiError
 
 GOOD = {"servers": "nats://hub:4222", "stream": "READINGS"}
@@ -28,6 +28,10 @@ def test_everything_given() -> None:
             "startingOffsets": '{"A": 5, "EDGE_1": "earliest"}',
             "endingOffsets": "2026-01-31T00:00:00Z",
             "maxOffsetsPerTrigger": "100",
+            "maxBytesPerTrigger": "1m",
+            "minOffsetsPerTrigger": "10",
+            "maxTriggerDelay": "1m",
+            "headerColumns": "Trace, id=Nats-Msg-Id",
             "minPartitions": "4",
             "maxRecordsPerPartition": "1000",
             "failOnDataLoss": "false",
@@ -43,7 +47,9 @@ def test_everything_given() -> None:
     assert options.read.subjects == ("a.*", "b.>")
     assert options.starting == Bound("earliest", sequences={"A": 5, "EDGE_1": "earliest"})
     assert options.ending == Bound("latest", time="2026-01-31T00:00:00Z")
-    assert (options.max_per_trigger, options.min_partitions, options.max_per_partition) == (100, 4, 1000)
+    assert options.limits == Limits(max_messages=100, max_bytes=2**20, min_messages=10, max_delay_s=60.0)
+    assert (options.min_partitions, options.max_per_partition) == (4, 1000)
+    assert options.read.header_columns == (("Trace", "Trace"), ("id", "Nats-Msg-Id"))
     assert (options.read.fail_on_data_loss, options.read.include_headers) == (False, False)
     assert options.read.fetch_bytes == 8 * 1024 * 1024
     assert (options.read.connect.timeout_s, options.read.connect.retry_s) == (0.5, 30.0)
@@ -97,6 +103,15 @@ def test_times_per_stream() -> None:
         ("timeout", "fast", "duration"),
         ("timeout", "0s", "must be positive"),
         ("user", "me", "password"),
+        ("subscribePattern", "EDGE_.*", "cannot be used together with 'stream'"),
+        ("maxBytesPerTrigger", "0", "at least 1"),
+        ("maxBytesPerTrigger", "1x", "number of bytes"),
+        ("minOffsetsPerTrigger", "0", "at least 1"),
+        ("maxTriggerDelay", "soon", "duration"),
+        ("headerColumns", "a b", "must name headers"),
+        ("headerColumns", "x=", "must name headers"),
+        ("headerColumns", "Subject", "there is another column 'Subject'"),
+        ("headerColumns", "Trace,trace", "there is another column 'trace'"),
         ("tlsCert", "x", "tlsKey"),
     ],
 )
@@ -109,6 +124,21 @@ def test_a_mistake_names_its_option(option: str, value: str, problem: str) -> No
 def test_an_unknown_option_is_refused_with_a_hint() -> None:
     with pytest.raises(OptionError, match=r"option 'startingOffset' is not known \(did you mean 'startingOffsets'\?\)"):
         source_options({**GOOD, "startingOffset": "earliest"})
+
+
+def test_a_regular_expression_instead_of_names() -> None:
+    options = source_options({"servers": "a", "subscribePattern": r"EDGE_\d+"})
+    assert (options.streams, options.pattern) == ((), r"EDGE_\d+")
+    with pytest.raises(OptionError, match="option 'subscribePattern' is not a regular expression"):
+        source_options({"servers": "a", "subscribePattern": "("})
+
+
+def test_the_limit_of_messages_has_two_names() -> None:
+    assert source_options({**GOOD, "maxMsgsPerTrigger": "7"}).limits.max_messages == 7
+    with pytest.raises(OptionError, match="option 'maxMsgsPerTrigger' cannot be used together with"):
+        source_options({**GOOD, "maxMsgsPerTrigger": "7", "maxOffsetsPerTrigger": "7"})
+    with pytest.raises(OptionError, match="option 'minOffsetsPerTrigger' is 8, more than the 7"):
+        source_options({**GOOD, "maxMsgsPerTrigger": "7", "minOffsetsPerTrigger": "8"})
 
 
 def test_options_of_spark_itself_are_let_through() -> None:
