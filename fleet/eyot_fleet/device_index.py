@@ -25,6 +25,8 @@ class DeviceIndex:
         self.feed = ChangeFeed()
         #: devices that found no room
         self.left_out = 0
+        #: since when devices are heard without a break (seconds since 1970); infinite while the hub is away
+        self.listening_since = 0.0
         self._devices_max = devices_max
         self._records: dict[str, DeviceRecord] = {}
         #: what `text` searches, by name
@@ -50,7 +52,7 @@ class DeviceIndex:
         if record.name not in self._records and len(self._records) >= self._devices_max:
             self.left_out += 1
             return None
-        state = state_of(record, now)
+        state = state_of(record, now, self.listening_since)
         kept = record if record.state == state else replace(record, state=state)
         if kept != self._records.get(kept.name):
             self._keep(kept)
@@ -69,7 +71,7 @@ class DeviceIndex:
         """Bring all states up to `now`, for silence comes without a message; return the records that changed."""
         changed = []
         for record in self._records.values():
-            state = state_of(record, now)
+            state = state_of(record, now, self.listening_since)
             if state != record.state:
                 changed.append(replace(record, state=state))
         for record in changed:

@@ -143,15 +143,21 @@ class DeviceRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.oldest_s + max(0.0, now - self.heard_at)
 
 
-def state_of(record: DeviceRecord, now: float) -> str:
-    """Return the state of a device at `now`: a device that is silent is never fine, whatever it said last."""
+def state_of(record: DeviceRecord, now: float, listening_since: float = 0.0) -> str:
+    """Return the state of a device at `now`: a device that is silent is never fine, whatever it said last.
+
+    `listening_since`: since when this service hears devices without a break. Silence before it may be the service's own;
+    a device that was silent already stays so until it says something.
+    """
     if record.revoked_at is not None:
         return "revoked"
     if record.heard_at is None:
         return "new"
     if record.linked is False:
         return "not linked"
-    if now - record.heard_at > record.silent_after_s():
+    after_s = record.silent_after_s()
+    is_quiet = now - record.heard_at > after_s
+    if is_quiet and (record.state == "silent" or now - listening_since > after_s):
         return "silent"
     if record.store_error or any(alert.severity == "critical" for alert in record.alerts):
         return "failing"

@@ -302,8 +302,30 @@ class ReloadReport(Struct):
     error: str = ""
 
 
+class DeviceStreamStatus(Struct, kw_only=True, omit_defaults=True):
+    """One stream in a device's status, and the downstream of it that is furthest behind.
+
+    `backlog`, `backlog_bytes` and `oldest_s` are null without a downstream.
+    """
+
+    account: str = "$G"
+    name: str
+    messages: int
+    last_seq: int
+    #: the downstream's server or cluster; "": nobody replicates the stream
+    peer: str = ""
+    confirmed_seq: int | None = None
+    backlog: int | None = None
+    backlog_bytes: int | None = None
+    oldest_s: float | None = None
+    eta_s: float | None = None
+    #: summed over all downstreams of the stream
+    never_arrived: int = 0
+    error: str | None = None
+
+
 class DeviceStatus(Struct, kw_only=True):
-    """What a device publishes about itself (`eyot { status { } }`), for the hub's job `fleet`.
+    """What a device publishes about itself (`eyot { status { } }`), for `eyot-fleet` and the hub's job `fleet`.
 
     `backlog`, `backlog_bytes` and `oldest_s` describe the downstream that is furthest behind; null without any downstream.
     """
@@ -313,6 +335,9 @@ class DeviceStatus(Struct, kw_only=True):
     domain: str = ""
     at: str
     every_s: float
+    #: id of this start of the daemon, and the status's number since then, from 1: they tell one status from another
+    boot: str = ""
+    number: int = 0
     version: str
     uptime_s: float
     linked: bool = False
@@ -324,7 +349,24 @@ class DeviceStatus(Struct, kw_only=True):
     backlog: int | None = None
     backlog_bytes: int | None = None
     oldest_s: float | None = None
+    #: the longest time to arrival of its downstreams
+    eta_s: float | None = None
     never_arrived: int = 0
     messages: int = 0
     store_error: str | None = None
     link_error: str | None = None
+    #: streams that need somebody first; at most `eyot { status { streams } }`
+    streams: list[DeviceStreamStatus] = []
+    streams_left_out: int = 0
+    disk_free_bytes: int | None = None
+    disk_total_bytes: int | None = None
+    flash_used_percent: int | None = None
+    flash_lifetime_days: int | None = None
+    #: resident memory of the daemon, and what the machine has left
+    memory_bytes: int | None = None
+    memory_free_bytes: int | None = None
+    #: the first of its own certificates and of the tokens for its hubs to expire
+    certificate_expires: str | None = None
+    token_expires: str | None = None
+    #: the system says that its clock is synchronized
+    clock_synchronized: bool | None = None

@@ -75,11 +75,15 @@ class EyotStoreOptions(Struct, frozen=True, kw_only=True):
 
 
 class EyotStatusOptions(Struct, frozen=True, kw_only=True):
-    """`eyot { status { } }`: the device's own status, published on `subject` in `account` again and again."""
+    """`eyot { status { } }`: the device's own status, published on `subject` in `account` again and again.
+
+    `streams`: how many streams a status tells of.
+    """
 
     subject: bytes
     every_s: float = 60.0
     account: str = "$G"
+    streams: int = 20
 
 
 class EyotHttpOptions(Struct, frozen=True, kw_only=True):

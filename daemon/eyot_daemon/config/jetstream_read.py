@@ -218,6 +218,7 @@ def _read_status(block: Block | None) -> EyotStatusOptions | None:
         subject=block.subject("subject"),
         every_s=block.seconds("every", "interval", default=60.0, minimum=1.0),
         account=block.string("account", default="$G"),
+        streams=block.integer("streams", default=20, minimum=0, maximum=1000),
     )
     block.remember("status_account", "account")
     block.finish()

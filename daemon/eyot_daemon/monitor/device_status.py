@@ -7,18 +7,23 @@ stores it and the hub sources that stream, the device's history while offline ar
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
+from collections.abc import Iterable
 
 import msgspec
 
 from eyot_daemon.config.jetstream import EyotStatusOptions
 from eyot_daemon.config.options import Options
+from eyot_daemon.monitor.hardware import memory
+from eyot_daemon.monitor.server import memory_bytes
+from eyot_daemon.net.cert_dates import not_after, own_certificates
 from eyot_daemon.process.service import ReloadSteps, Runtime
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.router.providers import HealthzQuery, Unhealthy
 from eyot_daemon.turn.timers import TimerHandle
 from eyot_daemon.version import own_version
 from eyot_wire.go.time import ns_to_rfc3339
-from eyot_wire.status import DeviceStatus, all_synced
+from eyot_wire.status import DeviceStatus, DeviceStreamStatus, LinkStatus, StreamStatus, SyncStatus, all_synced
 
 log = logging.getLogger("eyot")
 
@@ -36,6 +41,7 @@ class StatusService:
         self._broker = broker
         self._options: EyotStatusOptions | None = None
         self._timer: TimerHandle | None = None
+        self._number = 0
 
     def configure(self, options: Options) -> EyotStatusOptions | None:
         return options.eyot.status
@@ -71,22 +77,28 @@ class StatusService:
         if account is None:
             log.warning("The device status is not published: there is no account %s", options.account)
             return
-        account.publish(options.subject, payload=msgspec.json.encode(device_status(self._broker, options.every_s)))
+        self._number += 1
+        status = device_status(self._broker, options, self._number)
+        account.publish(options.subject, payload=msgspec.json.encode(status))
 
 
-def device_status(broker: Broker, every_s: float) -> DeviceStatus:
-    """Return the present status."""
+def device_status(broker: Broker, options: EyotStatusOptions, number: int = 0) -> DeviceStatus:
+    """Return the present status. `number`: which one it is since the start."""
     providers, now_ns = broker.providers, broker.clock.now_ns()
     links = [link for link in providers.links() if link.role == _SPOKE]
     up = [link for link in links if link.state == "up"]
     out, streams, store = providers.downstream(), providers.streams(), providers.store()
     furthest = max(out, key=lambda each: each.backlog, default=None)
-    jetstream = broker.options.jetstream
+    jetstream, flash = broker.options.jetstream, providers.flash()
+    told = stream_statuses(streams, out)
+    used = memory(memory_bytes())
     return DeviceStatus(
         device=broker.server_name,
         domain="" if jetstream is None else jetstream.domain,
         at=ns_to_rfc3339(now_ns),
-        every_s=every_s,
+        every_s=options.every_s,
+        boot=broker.server_id,
+        number=number,
         version=own_version(),
         uptime_s=(now_ns - broker.started_ns) / 1e9,
         linked=bool(up),
@@ -99,7 +111,65 @@ def device_status(broker: Broker, every_s: float) -> DeviceStatus:
         backlog=None if furthest is None else furthest.backlog,
         backlog_bytes=None if furthest is None else furthest.backlog_bytes,
         oldest_s=max((each.oldest_s for each in out if each.oldest_s is not None), default=None),
+        eta_s=_longest_eta(out),
         messages=sum(stream.messages for stream in streams),
         store_error=None if store is None else store.error,
         link_error=next((link.last_error for link in links if link.state != "up" and link.last_error), None),
+        streams=told[: options.streams],
+        streams_left_out=max(0, len(told) - options.streams),
+        disk_free_bytes=None if store is None else store.free_bytes,
+        disk_total_bytes=None if store is None else store.total_bytes,
+        flash_used_percent=None if flash is None else flash.used_percent,
+        flash_lifetime_days=None if flash is None else flash.lifetime_days,
+        memory_bytes=used.resident_bytes,
+        memory_free_bytes=used.available_bytes,
+        certificate_expires=_first_certificate(broker.options),
+        token_expires=_first_token(links),
+        clock_synchronized=broker.clock.is_synchronized(),
     )
+
+
+def stream_statuses(streams: Iterable[StreamStatus], out: Iterable[SyncStatus]) -> list[DeviceStreamStatus]:
+    """Return what a status tells of each stream, those that need somebody first."""
+    downstreams: defaultdict[tuple[str, str], list[SyncStatus]] = defaultdict(list)
+    for each in out:
+        downstreams[each.account, each.stream].append(each)
+    found = [_stream_status(stream, downstreams[stream.account, stream.name]) for stream in streams]
+    return sorted(found, key=_need)
+
+
+def _stream_status(stream: StreamStatus, downstreams: list[SyncStatus]) -> DeviceStreamStatus:
+    found = DeviceStreamStatus(
+        account=stream.account, name=stream.name, messages=stream.messages, last_seq=stream.last_seq
+    )
+    if not downstreams:
+        return found
+    furthest = max(downstreams, key=lambda each: each.backlog)
+    found.peer, found.confirmed_seq = furthest.peer, furthest.confirmed_seq
+    found.backlog, found.backlog_bytes = furthest.backlog, furthest.backlog_bytes
+    found.oldest_s, found.eta_s, found.error = furthest.oldest_s, furthest.eta_s, furthest.error
+    found.never_arrived = sum(each.never_arrived for each in downstreams)
+    return found
+
+
+def _need(stream: DeviceStreamStatus) -> tuple[bool, bool, int, bool, str, str]:
+    lacks = stream.backlog or 0
+    return (not stream.never_arrived, not (stream.error and lacks), -lacks, not stream.peer, stream.account, stream.name)
+
+
+def _longest_eta(out: list[SyncStatus]) -> float | None:
+    """Return the time until everything is confirmed, 0 if it is; None: one of them is not known."""
+    etas = [each.eta_s for each in out if each.backlog]
+    known = [eta for eta in etas if eta is not None]
+    if not out or len(known) < len(etas):
+        return None
+    return max(known, default=0.0)
+
+
+def _first_certificate(options: Options) -> str | None:
+    ends = [end for file in own_certificates(options) if (end := not_after(file)) is not None]
+    return min(ends).strftime("%Y-%m-%dT%H:%M:%SZ") if ends else None
+
+
+def _first_token(links: list[LinkStatus]) -> str | None:
+    return min((link.credentials_expire for link in links if link.credentials_expire is not None), default=None)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from eyot_daemon.config.read import load_options
+from eyot_daemon.monitor.hardware import memory
 from eyot_daemon.monitor.page.answers import document, is_own_name
 from eyot_daemon.monitor.page.bundle import bundle_name
-from eyot_daemon.monitor.page.hardware import memory
 from eyot_daemon.monitor.page.recent_log import LINE_CHARS_MAX, LINES_MAX, WARNINGS_MAX, RecentLog
 from eyot_daemon.monitor.page.redacted_config import redacted_config, without_secrets
 from eyot_daemon.monitor.page.report import CertificateStatus, problems

@@ -9,6 +9,6 @@
     bundle.py    the support bundle, with the configuration of redacted_config.py
     service.py   all of it as a service of the daemon
 
-`recent_log.py` and `hardware.py` hold what the report shows besides. Entry point: `service.PageService`.
+`recent_log.py` holds what the report shows besides. Entry point: `service.PageService`.
 May import `monitor` and what `monitor` may import.
 """

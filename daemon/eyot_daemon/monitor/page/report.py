@@ -10,7 +10,7 @@ from msgspec import Struct
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.config.options import Options
 from eyot_daemon.monitor import server as monitor_server
-from eyot_daemon.monitor.page.hardware import Memory, memory
+from eyot_daemon.monitor.hardware import Memory, memory
 from eyot_daemon.monitor.page.recent_log import LogLine, RecentLog
 from eyot_daemon.net.cert_dates import not_after, own_certificates, trouble_of
 from eyot_daemon.router.providers import HealthzQuery
