@@ -100,7 +100,12 @@ def permissions_of(acl: Acl, user: str | None) -> tuple[Permissions, list[Proble
             topic = topic.replace("%u", user or "")
         subjects = topics.filter_subjects(topic)
         if subjects is None:
-            problems.append(Problem(rule.line, "this topic has no subject: see docs/mqtt.md, topics and subjects"))
+            problems.append(
+                Problem(
+                    rule.line,
+                    "this is no topic filter, or too long for a subject: see docs/mqtt.md, topics and subjects",
+                )
+            )
             continue
         names = [each.decode() for each in subjects]
         if rule.access in ("write", "readwrite"):

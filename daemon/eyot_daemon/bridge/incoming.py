@@ -157,7 +157,7 @@ class Incoming:
         converted = context.rules.convert(packet.topic)
         subject = topics.to_subject(converted.topic) if converted is not None else None
         if converted is None or subject is None:
-            text = "no rule takes it in" if converted is None else "not a topic that can be a subject"
+            text = "no rule takes it in" if converted is None else "too long, or too many levels, for a subject"
             pending.result = Result(ReasonCode.TOPIC_NAME_INVALID, text)
         elif len(packet.payload) > context.account.broker.options.max_payload:
             pending.result = Result(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, "larger than max_payload")

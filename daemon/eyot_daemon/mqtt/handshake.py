@@ -156,7 +156,7 @@ class Handshake:
             return ReasonCode.BAD_USER_NAME_OR_PASSWORD, "the user name is empty"
         will = connect.will
         if will is not None and topics.to_subject(will.topic) is None:
-            return ReasonCode.TOPIC_NAME_INVALID, "the will's topic cannot be a subject"
+            return ReasonCode.TOPIC_NAME_INVALID, "the will's topic is too long, or has too many levels, for a subject"
         if will is not None and will.qos == 2 and self._connection.server.options.reject_qos2_publish:
             return ReasonCode.QOS_NOT_SUPPORTED, "a will of QoS 2"
         return None

@@ -142,7 +142,9 @@ class ReceivedPublishes:
             self._answers.append(answer)
         subject = topics.to_subject(topic)
         if subject is None:
-            self._published(answer, Result(ReasonCode.TOPIC_NAME_INVALID, "not a topic that can be a subject"))
+            self._published(
+                answer, Result(ReasonCode.TOPIC_NAME_INVALID, "too long, or too many levels, for a subject")
+            )
             return
         hold = None
         if packet.qos == 2:

@@ -4,8 +4,12 @@ A level separator becomes a token separator; an empty level becomes the token `/
 
     foo/bar -> foo.bar      /foo -> /.foo      foo//bar -> foo./.bar      1.5/x -> 1//5.x
 
-In filters `+` is `*`, and `#` is `>`; `foo/#` takes `foo` as well and becomes two subjects. Characters that no subject
-may contain (space, tab, line ends, form feed, DEL) and levels that would be wildcards (`*`, `>`) have no conversion.
+In filters `+` is `*`, and `#` is `>`; `foo/#` takes `foo` as well and becomes two subjects.
+
+nats-server refuses topics with characters that no subject may contain (space, tab, line ends, form feed, DEL), and takes
+levels that are `*` or `>` for wildcards. Such a character becomes `/` and its code in hex, which no other topic becomes:
+
+    living room/lamp -> living/20room.lamp      a/*/b -> a./2a.b
 """
 
 import re
@@ -19,7 +23,15 @@ _REMEMBERED: Final = 1024
 _REMEMBERED_MAX: Final = 256
 #: The most levels.
 LEVELS_MAX: Final = 255
-_FORBIDDEN: Final = re.compile("[ \t\r\n\f\x7f]")
+#: What no subject may contain, and what stands for it. A slash begins each escape, also that of a dot (`//`).
+_ESCAPES: Final = {each: f"/{ord(each):02x}" for each in " \t\r\n\f\x7f"}
+#: Levels that would be wildcards of subjects.
+_WILDCARDS: Final = {each: f"/{ord(each):02x}" for each in "*>"}
+_LEVELS: Final = {"": "/"} | _WILDCARDS
+_TABLE: Final = str.maketrans({".": "//"} | _ESCAPES)
+#: A topic without any of these has no level but its slashes to convert.
+_ODD: Final = re.compile(r"[. \t\r\n\f\x7f*>]|//|^/|/$")
+_ESCAPE: Final = re.compile("/(/|[0-9a-f]{2}|)")
 _SHARE: Final = "$share/"
 
 
@@ -35,13 +47,26 @@ def _subject_of(topic: str) -> bytes | None:
 
 
 def _convert(topic: str) -> bytes | None:
-    if _FORBIDDEN.search(topic):
+    if topic.count("/") >= LEVELS_MAX:
         return None
-    levels = topic.split("/")
-    if len(levels) > LEVELS_MAX or "*" in levels or ">" in levels:
-        return None
-    subject = ".".join(level.replace(".", "//") if level else "/" for level in levels).encode()
+    text = ".".join(map(_token, topic.split("/"))) if _ODD.search(topic) else topic.replace("/", ".")
+    subject = text.encode()
     return subject if len(subject) <= SUBJECT_BYTES_MAX else None
+
+
+def _token(level: str) -> str:
+    """Return the token of a level that is no wildcard."""
+    return _LEVELS.get(level) or level.translate(_TABLE)
+
+
+def _level(part: str) -> str:
+    """Return the level of a token, if it has one: the caller converts it back."""
+    return "" if part == "/" else _ESCAPE.sub(_unescaped, part)
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    code = escape[1]
+    return "." if code == "/" else chr(int(code, 16)) if code else "/"
 
 
 def to_topic(subject: bytes) -> str | None:
@@ -60,16 +85,7 @@ def _topic_of(subject: bytes) -> str | None:
     if "/" not in text:
         topic = text.replace(".", "/")
     else:
-        levels = []
-        for part in text.split("."):
-            if part == "/":
-                levels.append("")
-                continue
-            level = part.replace("//", ".")
-            if "/" in level:
-                return None
-            levels.append(level)
-        topic = "/".join(levels)
+        topic = "/".join(map(_level, text.split(".")))
         if to_subject(topic) != subject:
             return None
     if not topic or "\0" in topic or "#" in topic or "+" in topic:
@@ -99,10 +115,9 @@ def filter_subjects(topic_filter: str) -> tuple[bytes, ...] | None:
         return (b">",)
     above, rest = (topic_filter[:-2], True) if topic_filter.endswith("/#") else (topic_filter, False)
     levels = above.split("/")
-    if len(levels) > LEVELS_MAX or _FORBIDDEN.search(above) or "*" in levels or ">" in levels:
+    if len(levels) > LEVELS_MAX:
         return None
-    tokens = ["*" if level == "+" else level.replace(".", "//") if level else "/" for level in levels]
-    subject = ".".join(tokens).encode()
+    subject = ".".join("*" if level == "+" else _token(level) for level in levels).encode()
     if len(subject) > SUBJECT_BYTES_MAX:
         return None
     return (subject, subject + b".>") if rest else (subject,)
