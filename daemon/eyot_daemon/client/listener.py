@@ -1,7 +1,7 @@
 """The listener for clients: plain TCP, TLS after INFO, TLS at once, or the client's choice.
 
 With TLS the first INFO is sent in clear; then the handshake takes place, and everything after it goes through a
-`StreamTransport`. `handshake_first` reverses the order; with a fallback delay only for clients that start the handshake
+`TlsTransport`. `handshake_first` reverses the order; with a fallback delay only for clients that start the handshake
 themselves. With `allow_non_tls` the client's first byte decides.
 """
 
@@ -19,6 +19,7 @@ from eyot_daemon.client.clients import Clients
 from eyot_daemon.client.connection import ClientConnection
 from eyot_daemon.net.tls_checks import RateLimit, check_certificate
 from eyot_daemon.net.tls_hello import TLS_HANDSHAKE, first_byte
+from eyot_daemon.net.tls_transport import over_tls
 from eyot_daemon.net.tls_words import handshake_words
 from eyot_daemon.net.transport import SocketTransport, StreamTransport
 from eyot_serving.tls_alert import handshake
@@ -86,7 +87,7 @@ class ClientListener:
         if client.cid not in clients.connections:  # closed during the handshake
             await trio.aclose_forcefully(stream)
             return
-        transport = StreamTransport(stream, clients.limits, clients.broker)
+        transport = over_tls(sock, stream, self._spawn, clients.limits, clients.broker)
         client.move_to(transport)
         client.peer = tls_peer(peer, stream)
         await transport.run(client)

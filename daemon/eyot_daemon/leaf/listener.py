@@ -21,8 +21,9 @@ from eyot_daemon.leaf.sockets import limit_unsent
 from eyot_daemon.net.binding import plain_host
 from eyot_daemon.net.tls_checks import check_certificate
 from eyot_daemon.net.tls_hello import TLS_HANDSHAKE, first_byte
+from eyot_daemon.net.tls_transport import over_tls
 from eyot_daemon.net.tls_words import handshake_words
-from eyot_daemon.net.transport import LEAF_HOLD_S, SocketTransport, StreamTransport, TransportLimits
+from eyot_daemon.net.transport import LEAF_HOLD_S, SocketTransport, StreamTransport, Transport, TransportLimits
 from eyot_daemon.router.leaf_links import LeafLinks
 from eyot_serving.tls_alert import handshake
 from eyot_sync.leaf.compression import LeafCompression
@@ -68,7 +69,7 @@ class LeafListener:
         local_host = plain_host(str(sock.getsockname()[0]))
         follow = limit_unsent(sock)
         if self.tls is not None:
-            await self._serve_tls(sock, peer, local_host, self.tls)
+            await self._serve_tls(sock, peer, local_host, self.tls, follow)
             return
         link = self._open(peer, local_host)
         link.output.on_slice = follow
@@ -86,7 +87,7 @@ class LeafListener:
         link = self._open(peer, local_host, may_compress=not websocket)
         await self._run(link, StreamTransport(stream, self.limits, self.links.broker))
 
-    async def _run(self, link: LeafConnection, transport: SocketTransport | StreamTransport) -> None:
+    async def _run(self, link: LeafConnection, transport: Transport) -> None:
         try:
             link.attach(transport)
             link.start()
@@ -135,7 +136,14 @@ class LeafListener:
         host = local_host if options.host in ("0.0.0.0", "::", "") else options.host
         return (f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}",)
 
-    async def _serve_tls(self, sock: socket.socket, peer: Peer, local_host: str, context: ssl.SSLContext) -> None:
+    async def _serve_tls(
+        self,
+        sock: socket.socket,
+        peer: Peer,
+        local_host: str,
+        context: ssl.SSLContext,
+        follow: Callable[[int], None],
+    ) -> None:
         options = self._options.tls
         assert options is not None
         raw = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
@@ -161,7 +169,8 @@ class LeafListener:
             await trio.aclose_forcefully(stream)
             return
         link.peer = _tls_peer(peer, stream)
-        await self._run(link, StreamTransport(stream, self.limits, self.links.broker))
+        link.output.on_slice = follow
+        await self._run(link, over_tls(sock, stream, self._spawn, self.limits, self.links.broker))
 
     def _spawn(self, fn: Callable[[], Awaitable[None]]) -> None:
         self._nursery.start_soon(fn)

@@ -26,7 +26,9 @@ from eyot_daemon.leaf.sockets import limit_unsent
 from eyot_daemon.net.counted_stream import CountedStream
 from eyot_daemon.net.tls_checks import check_certificate
 from eyot_daemon.net.tls_context import TlsError, client_context
+from eyot_daemon.net.tls_transport import TlsTransport, records_of
 from eyot_daemon.net.transport import (
+    CLIENT_CLOSED,
     INTERNAL_ERROR,
     READ_ERROR,
     SERVER_SHUTDOWN,
@@ -34,8 +36,6 @@ from eyot_daemon.net.transport import (
     SocketTransport,
     StreamTransport,
     Transport,
-    TransportLimits,
-    TurnEnd,
 )
 from eyot_daemon.net.websocket_upgrade import UpgradeError
 from eyot_daemon.router.leaf_links import LeafLinks
@@ -349,12 +349,22 @@ class RemoteRunner:
         link.policies.counts_beneath = not isinstance(stream, CountedStream)
         if isinstance(stream, CountedStream):
             stream = stream.stream
-        elif isinstance(stream, trio.SSLStream):
-            link.output.on_slice = _follow(stream.transport_stream)
         if isinstance(stream, trio.SocketStream):
             plain = socket.socket(fileno=stream.socket.detach())
             link.output.on_slice = limit_unsent(plain)
-            return _PlainTransport(plain, limits, broker)
+            return _DialledTransport(lambda spawn: SocketTransport(plain, spawn, limits, broker))
+        records, beneath = records_of(stream), _socket_beneath(stream)
+        if records is not None and beneath is not None:
+            sock = socket.socket(fileno=beneath.socket.detach())
+            link.output.on_slice = limit_unsent(sock)
+            crossed = link.policies.on_wire
+            return _DialledTransport(
+                lambda spawn: TlsTransport(
+                    sock, records, spawn, limits, broker, crossed=crossed, why_broken=_alert_of_the_hub
+                )
+            )
+        if isinstance(stream, trio.SSLStream):
+            link.output.on_slice = _follow(stream.transport_stream)
         return _DialledStream(stream, limits, broker)
 
     async def _run(self, link: LeafConnection, transport: Transport) -> None:
@@ -394,18 +404,27 @@ class _DialledStream(StreamTransport):
     __slots__ = ()
 
     def why_broken(self, error: Exception) -> str:
-        reason = getattr(error.__cause__, "reason", None)
-        if isinstance(reason, str) and "ALERT_" in reason:
-            return f"TLS alert of the hub: {reason.split('ALERT_', 1)[1].replace('_', ' ').lower()}"
-        return super().why_broken(error)
+        cause = error.__cause__
+        return _alert_of_the_hub(cause) if isinstance(cause, ssl.SSLError) else super().why_broken(error)
 
 
-class _PlainTransport:
+def _alert_of_the_hub(error: ssl.SSLError) -> str:
+    """Return why TLS ended: the hub's alert, if it sent one."""
+    reason = getattr(error, "reason", None)
+    if isinstance(reason, str) and "ALERT_" in reason:
+        return f"TLS alert of the hub: {reason.split('ALERT_', 1)[1].replace('_', ' ').lower()}"
+    return CLIENT_CLOSED
+
+
+Spawn = Callable[[Callable[[], Awaitable[None]]], None]
+
+
+class _DialledTransport:
     """A `SocketTransport` with a nursery of its own for its tasks."""
 
-    def __init__(self, sock: socket.socket, limits: TransportLimits, turn: TurnEnd) -> None:
+    def __init__(self, make: Callable[[Spawn], SocketTransport]) -> None:
         self._nursery: trio.Nursery | None = None
-        self._inner = SocketTransport(sock, self._spawn, limits, turn)
+        self._inner = make(self._spawn)
 
     @property
     def backlog(self) -> int:
@@ -469,6 +488,15 @@ def _peer_of(stream: trio.abc.Stream, address: LinkAddress) -> Peer:
             host, port = stream.socket.getpeername()[:2]
             return Peer(host=host, port=port, connection_type="LEAFNODE")
     return Peer(host=address.host, port=address.port, connection_type="LEAFNODE")
+
+
+def _socket_beneath(stream: trio.abc.Stream) -> trio.SocketStream | None:
+    """Return the socket right below TLS, None where there is something between or no TLS."""
+    if not isinstance(stream, trio.SSLStream):
+        return None
+    beneath = stream.transport_stream
+    inner = beneath.stream if isinstance(beneath, CountedStream) else beneath
+    return inner if isinstance(inner, trio.SocketStream) else None
 
 
 def _follow(stream: trio.abc.Stream) -> Callable[[int], None] | None:

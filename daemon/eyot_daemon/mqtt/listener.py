@@ -20,6 +20,7 @@ from eyot_daemon.client.served import Registry, ServedClient
 from eyot_daemon.config.mqtt import MqttOptions
 from eyot_daemon.net.tls_checks import RateLimit, check_certificate
 from eyot_daemon.net.tls_hello import TLS_HANDSHAKE, first_byte
+from eyot_daemon.net.tls_transport import over_tls
 from eyot_daemon.net.tls_words import handshake_words
 from eyot_daemon.net.transport import SocketTransport, StreamTransport, Transport
 from eyot_serving.tls_alert import handshake
@@ -69,7 +70,9 @@ class MqttListener:
         if stream is None:
             await self._serve_plain(sock, peer)
         else:
-            await self.serve_stream(stream, tls_peer(peer, stream))
+            clients = self.clients
+            transport = over_tls(sock, stream, self._spawn, clients.limits, clients.broker)
+            await transport.run(clients.accept_as(self._make, transport, tls_peer(peer, stream)))
 
     def _serve_plain(self, sock: socket.socket, peer: Peer) -> Awaitable[None]:
         clients = self.clients
@@ -77,7 +80,7 @@ class MqttListener:
         return transport.run(clients.accept_as(self._make, transport, peer))
 
     async def serve_stream(self, stream: trio.abc.Stream, peer: Peer) -> None:
-        """Serve a connection over a stream: TLS that is established, or a WebSocket."""
+        """Serve a connection over a stream: a WebSocket."""
         clients = self.clients
         transport = StreamTransport(stream, clients.limits, clients.broker)
         await transport.run(clients.accept_as(self._make, transport, peer))

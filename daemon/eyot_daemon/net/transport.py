@@ -1,12 +1,13 @@
 """Moves bytes between a socket and a session, without a task switch per message.
 
 A session (a client connection, a leaf link) is sans-IO: it receives `received(data)`, gathers output in `out`, and asks
-its transport to send at the end of the turn. There are two transports:
+its transport to send at the end of the turn. There are three transports:
 
 - `SocketTransport`, for plain TCP and Unix sockets: the broker's `Readers` call it when its non-blocking socket is
   readable. It reads into one buffer shared by all connections. The end of the turn sends the output; only on EAGAIN a
   drain task starts for that connection.
-- `StreamTransport`, for any `trio.abc.Stream` (TLS, WebSocket, in-memory links in tests): a reader and a writer task.
+- `TlsTransport` (`net/tls_transport.py`), the same for TLS over such a socket.
+- `StreamTransport`, for any `trio.abc.Stream` (WebSocket, in-memory links in tests): a reader and a writer task.
 
 `out` is bounded: more than `max_pending` bytes, or no progress for `write_deadline_s`, makes the session a slow
 consumer (`session.slow_consumer`), which closes it. When this side closes a connection, the peer gets a moment to read
@@ -258,7 +259,7 @@ class SocketTransport:
                 return
             self._draining = True
             self._spawn(self._drain)
-        pending = len(out)
+        pending = self.backlog
         if self._limits.are_exceeded(self, pending):
             session.slow_consumer(SLOW_PENDING)
         elif pending > self._limits.max_pending * STALL_SHARE:
@@ -266,21 +267,27 @@ class SocketTransport:
 
     def _push(self, session: Session) -> bool:
         """Hand `out` to the kernel once; True if everything went (or the connection turned out to be dead)."""
-        out = session.out
+        pending = len(session.out)
         try:
-            sent = self._sock.send(out)
+            if not self._send_some(session.out):
+                return False
         except (BlockingIOError, InterruptedError):
             return False
         except OSError:
             session.lost(WRITE_ERROR)
             self.close(linger=False)
             return True
+        if pending >= MAPPED_FROM or self._draining:
+            session.renew_out()
+        return True
+
+    def _send_some(self, out: bytearray) -> bool:
+        """Hand `out` to the kernel once and remove what it accepted; True if that is everything. Raises OSError."""
+        sent = self._sock.send(out)
         if sent < len(out):
             del out[:sent]
             return False
         out.clear()
-        if sent >= MAPPED_FROM or self._draining:
-            session.renew_out()
         return True
 
     async def _drain(self) -> None:
@@ -288,7 +295,7 @@ class SocketTransport:
         session = self._session
         assert session is not None
         try:
-            while not self._closing and (session.out or session.refill()):
+            while not self._closing and (self.backlog or session.refill()):
                 with trio.move_on_after(self._limits.write_deadline_s or math.inf) as scope:
                     await trio.lowlevel.wait_writable(self._sock)
                 if scope.cancelled_caught:
@@ -376,7 +383,7 @@ class SocketTransport:
             reason = CLIENT_CLOSED if isinstance(error, ConnectionResetError) else READ_ERROR
         try:
             if size:
-                session.received(_read_view[:size])
+                self._take(session, _read_view[:size])
             else:
                 # A peer that only shut down its sending side (`printf ... | nc`) still receives its answers.
                 self.close(linger=not failed and bool(session.out))
@@ -389,6 +396,10 @@ class SocketTransport:
         if not size:
             self.close(linger=False)
         return size
+
+    def _take(self, session: Session, data: memoryview) -> None:
+        """Let the session process what the socket brought."""
+        session.received(data)
 
     def stall(self, seconds: float) -> None:
         """Wait before the next read."""
@@ -410,12 +421,12 @@ class SocketTransport:
         self._listen_to_peer()
 
     async def _say_last_words(self, session: Session) -> None:
-        sock, out = self._sock, session.out
+        sock = self._sock
         with trio.move_on_after(LINGER_S):
             try:
-                while out:
+                while self.backlog:
                     try:
-                        del out[: sock.send(out)]
+                        self._send_some(session.out)
                     except (BlockingIOError, InterruptedError):
                         await trio.lowlevel.wait_writable(sock)
                 sock.shutdown(socket.SHUT_WR)
