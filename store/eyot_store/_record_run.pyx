@@ -39,6 +39,16 @@ cdef inline Py_ssize_t bin_size(Py_ssize_t size) noexcept nogil:
     return size + (2 if size < 256 else 3 if size < 65536 else 5)
 
 
+def checksum(const uint8_t[::1] data not None, uint32_t before=0):
+    cdef uint32_t value
+    cdef Py_ssize_t size = data.shape[0]
+    if not size:
+        return before
+    with nogil:
+        value = crc32(before, &data[0], size)
+    return value
+
+
 cdef inline uint8_t* put_bin(uint8_t* to, const char* data, Py_ssize_t size) noexcept nogil:
     if size < 256:
         to[0] = 0xC4

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         search,
         way_is_known,
     )
-    from eyot_store.record_run import count_bytes, encode_run, pub_acks, scan_batch
+    from eyot_store.record_run import checksum, count_bytes, encode_run, pub_acks, scan_batch
     from eyot_store.subject_change import Change
     from eyot_store.subject_table import SubjectTable
 
@@ -42,7 +42,7 @@ else:
             search,
             way_is_known,
         )
-        from eyot_store._record_run import count_bytes, encode_run, pub_acks, scan_batch
+        from eyot_store._record_run import checksum, count_bytes, encode_run, pub_acks, scan_batch
         from eyot_store._subject_change import Change
         from eyot_store._subject_table import SubjectTable
 
@@ -60,7 +60,7 @@ else:
             search,
             way_is_known,
         )
-        from eyot_store.record_run import count_bytes, encode_run, pub_acks, scan_batch
+        from eyot_store.record_run import checksum, count_bytes, encode_run, pub_acks, scan_batch
         from eyot_store.subject_change import Change
         from eyot_store.subject_table import SubjectTable
 
@@ -71,6 +71,7 @@ __all__ = [
     "Change",
     "SubjectTable",
     "check_page",
+    "checksum",
     "child_at",
     "count_bytes",
     "data_at",

@@ -31,6 +31,11 @@ Subjects = dict[bytes, list[int]]
 """Subject to how many, the first sequence and the last."""
 
 
+def checksum(data: Buffer, before: int = 0) -> int:
+    """Return the CRC-32 (zlib's) of `data`, continued from that of what is before it."""
+    return crc32(data, before)
+
+
 class FastPathRules(NamedTuple):
     """Rules for messages of which only sizes, an id, and expectations matter."""
 

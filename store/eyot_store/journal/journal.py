@@ -23,9 +23,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
-from zlib import crc32
 
 from eyot_store.errors import StoreError
+from eyot_store.native import checksum
 
 BLOCK = 4096
 MAGIC = b"EyJ1"
@@ -73,7 +73,7 @@ class Journal:
         self.segments_max = segments_max
         self.filled = 0  # segments
         self.salt = salt
-        self._salt = crc32(salt)
+        self._salt = checksum(salt)
         self._flags, self._flush_after = trial_write(path, flush)
         self._flush = flush
         self._segments: list[Segment] = []
@@ -228,7 +228,7 @@ def read_frames(path: Path, salt: bytes, applied: int) -> tuple[list[Frame], lis
 
     Data after the last complete frame was never acknowledged.
     """
-    start = crc32(salt)
+    start = checksum(salt)
     found: dict[int, Frame] = {}
     for file in sorted(path.glob("segment-*")):
         last = 0
@@ -243,17 +243,17 @@ def read_frames(path: Path, salt: bytes, applied: int) -> tuple[list[Frame], lis
 
 def _header(salt: int, number: int, body: bytes) -> bytes:
     covered = _COVERED.pack(len(body), number)
-    return MAGIC + crc32(body, crc32(covered, salt)).to_bytes(4, "big") + covered
+    return MAGIC + checksum(body, checksum(covered, salt)).to_bytes(4, "big") + covered
 
 
 def frame_bytes(salt: bytes, number: int, body: bytes) -> bytes:
     """Return the bytes of a frame."""
-    return _header(crc32(salt), number, body) + body
+    return _header(checksum(salt), number, body) + body
 
 
 def frames_in(data: bytes, salt: bytes) -> Iterator[Frame]:
     """Every whole frame in `data`."""
-    return _frames_in(data, crc32(salt))
+    return _frames_in(data, checksum(salt))
 
 
 def _frames_in(data: bytes, salt: int) -> Iterator[Frame]:
@@ -271,12 +271,12 @@ def _frames_in(data: bytes, salt: int) -> Iterator[Frame]:
 def _frame_at(data: bytes, at: int, salt: int) -> Frame | None:
     if at + HEADER.size > len(data):
         return None
-    _, checksum, length, number = HEADER.unpack_from(data, at)
+    _, expected, length, number = HEADER.unpack_from(data, at)
     end = at + HEADER.size + length
     if end > len(data):
         return None
     view = memoryview(data)
-    if crc32(view[at + _COVERED_AT : end], salt) != checksum:
+    if checksum(view[at + _COVERED_AT : end], salt) != expected:
         return None
     return Frame(number, view[at + HEADER.size : end])
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
+import zlib
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eyot_store import _record_run, _subject_change, native, subject_change
+from eyot_store import _record_run, _subject_change, native, record_run, subject_change
 from eyot_store.records.record import decode_record, salt_of, seq_of
 from support.record_run_fixture import recorded
 
@@ -72,3 +74,13 @@ def test_many_subjects_are_told_apart() -> None:
                 change.went(b"s.%d" % (seq % 12_000), seq)
     assert changes[0].entries() == changes[1].entries()
     assert changes[0].encoded(4096) == changes[1].encoded(4096)
+
+
+@pytest.mark.parametrize("size", [*range(300), 4096, 65_537])
+def test_the_checksum_is_that_of_zlib_for_every_length_and_place(size: int) -> None:
+    """Long texts take another way than short ones, in steps of 64 and 16 bytes."""
+    data = random.Random(size).randbytes(size + 9)
+    for start in (0, 1, 9):
+        text = memoryview(data)[start : start + size]
+        for before in (0, 1, 0xFFFFFFFF, 0x12345678):
+            assert native.checksum(text, before) == record_run.checksum(text, before) == zlib.crc32(text, before)
