@@ -32,28 +32,28 @@ DECODERS: Final[Mapping[str, Callable[[bytes], Any]]] = {"msgpack": msgspec.msgp
 
 def plain_value(form: str, payload: bytes) -> Any:
     """Decode a payload. Raises the decoder's errors for malformed payloads and for cyclic values."""
-    return _plain(DECODERS[form](payload))
+    return plain(DECODERS[form](payload))
 
 
-def _plain(value: Any) -> Any:
-    """Convert `value` to JSON types. Raises RecursionError for a cycle, ValueError for NaN-like decimals."""
+def plain(value: Any) -> Any:
+    """Convert a decoder's value to JSON types. Raises RecursionError for a cycle, ValueError for NaN-like decimals."""
     if value is None or isinstance(value, bool | str | int | float):
         return value
     if isinstance(value, Mapping):
-        return {_key(key): _plain(item) for key, item in value.items()}
+        return {_key(key): plain(item) for key, item in value.items()}
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, Decimal | Fraction):
         return float(value)
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, cbor2.CBORTag | cbor2.CBORSimpleValue):
-        return _plain(value.value)
+        return plain(value.value)
     return None if value is cbor2.undefined else str(value)
 
 
 def _key(key: Any) -> str:
-    plain = _plain(key)
-    return plain if isinstance(plain, str) else json.dumps(plain)
+    text = plain(key)
+    return text if isinstance(text, str) else json.dumps(text)

@@ -42,6 +42,8 @@ from msgspec import structs
 from eyot_hub.errors import HubError, OptionError
 from eyot_hub.jobs.payloads import US_PER_UNIT, Field, RecordDecoder, Shape, field_path
 from eyot_hub.jobs.rules import QualitySettings, Rule, rules_problems
+from eyot_hub.jobs.schema_payloads import schema_decoder
+from eyot_hub.jobs.schemas import SUFFIXES, SchemaSettings
 from eyot_hub.options import SourceOptions, source_options
 from eyot_wire import subject
 from eyot_wire.go.duration import parse_duration_ns
@@ -138,7 +140,8 @@ class Silver(_Section):
     device: str
     event_time: str
     columns: dict[Name, str | Column]
-    format: Literal["json", "msgpack", "cbor"] = "json"
+    format: Literal["json", "msgpack", "cbor", "avro", "protobuf"] = "json"
+    schema: SchemaSettings | None = None  # of avro, protobuf, and json where it is checked
     event_time_unit: str = "iso"  # or s, ms, us, ns, or a format of strptime
     non_finite: bool = False  # accept NaN and infinities
     required: list[str] = []
@@ -154,7 +157,7 @@ class Silver(_Section):
         return {name: structs.replace(one, path=one.path or f"$['{name}']") for name, one in columns.items()}
 
     def shape(self, *, by_month: bool) -> Shape:
-        """Return what tasks extract from payloads. Raises ValueError for an invalid path."""
+        """Return what tasks extract from payloads. Raises ValueError for an invalid path or schema, OSError for its file."""
         device: Field | str = self.device
         if self.device.startswith("$"):
             device = Field(self.device, field_path(self.device), "string")
@@ -173,6 +176,7 @@ class Silver(_Section):
             ahead_us=int(seconds(self.ahead) * 1_000_000),
             by_month=by_month,
             non_finite=self.non_finite,
+            schema=None if self.schema is None else self.schema.source(self.format),
         )
 
 
@@ -317,7 +321,7 @@ def load(path: str | Path) -> Config:
 
 def convert(parsed: dict[str, Any], where: str) -> Config:
     """Convert parsed TOML to a configuration. Raises ConfigError, whose text begins with `where`."""
-    parsed = _with_storage_secrets(parsed, where)
+    parsed = _with_schema_secrets(_with_storage_secrets(parsed, where), where)
     try:
         config = msgspec.convert(parsed, Config)
     except msgspec.ValidationError as error:
@@ -372,6 +376,21 @@ def _with_storage_secrets(parsed: dict[str, Any], where: str) -> dict[str, Any]:
         **parsed,
         "lake": {**lake, "storage_options": {**options, **_secrets(options, where, "lake.storage_options")}},
     }
+
+
+def _with_schema_secrets(parsed: dict[str, Any], where: str) -> dict[str, Any]:
+    """Resolve the secrets in the sections [silver.schema]."""
+    tables = parsed.get("silver")
+    if not isinstance(tables, list):
+        return parsed
+    found = []
+    for index, silver in enumerate(tables):
+        schema = silver.get("schema") if isinstance(silver, dict) else None
+        if isinstance(silver, dict) and isinstance(schema, dict):
+            secrets = _secrets(schema, where, f"silver[{index}].schema")
+            silver = {**silver, "schema": {**schema, **secrets}}
+        found.append(silver)
+    return {**parsed, "silver": found}
 
 
 def _secrets(section: dict[str, Any], where: str, name: str) -> dict[str, str]:
@@ -488,12 +507,27 @@ def _silver_problems(silver: Silver) -> list[tuple[str, str]]:
     problems += _duration_problems("ahead", silver.ahead)
     problems += _age_problems("keep", silver.keep or "0s")
     problems += rules_problems(silver.quality, {name: one.type for name, one in silver.typed.items()})
+    problems += _schema_problems(silver)
     if not problems:
         try:
             RecordDecoder(silver.shape(by_month=False))
         except ValueError as error:
             problems.append(("columns", str(error)))
     return problems
+
+
+def _schema_problems(silver: Silver) -> list[tuple[str, str]]:
+    if silver.schema is None:
+        return [("schema", f"is missing: {silver.format} needs one")] if silver.format in ("avro", "protobuf") else []
+    if silver.format not in SUFFIXES:
+        return [("schema", f"is of no use to {silver.format}")]
+    try:
+        schema_decoder(silver.format, silver.schema.source(silver.format))
+    except OSError as error:
+        return [("schema", f"{error.filename}: {error.strerror or error}")]
+    except ValueError as error:
+        return [("schema", str(error))]
+    return []
 
 
 def _gold_problems(gold: Gold, silver: Silver | None) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -20,7 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eyot_hub.columns import TIMESTAMP
+from eyot_hub.errors import HubError
 from eyot_hub.jobs.binary_payloads import DECODERS, plain_value
+from eyot_hub.jobs.schema_payloads import Misfit, schema_decoder
+from eyot_hub.jobs.schemas import SchemaSource
 
 REASON: Final = "reason"
 EVENT_DATE: Final = "event_date"
@@ -54,7 +58,7 @@ class Field:
 class Shape:
     """What is extracted from the payloads of one silver table. Plain values: sent to the executors."""
 
-    format: str  # json, msgpack or cbor
+    format: str  # json, msgpack, cbor, avro or protobuf
     columns: tuple[Field, ...]
     device: Field | str  # or subject:N, or a column's name
     event_time: Field | None  # None: stored_at
@@ -65,6 +69,7 @@ class Shape:
     ahead_us: int
     by_month: bool
     non_finite: bool
+    schema: SchemaSource | None = None  # of avro and protobuf always, of json where it is checked
 
 
 def field_path(text: str) -> Path:
@@ -198,27 +203,33 @@ class RecordDecoder:
         self._json = msgspec.json.Decoder(kind).decode
         self._kind = kind
         self._mistyped = f"payload is not {shape.format} of the declared types"
+        self._untyped = _untyped(shape)
 
     def records(self, payloads: pa.BinaryArray) -> tuple[list[Any], list[str | None]]:
         """Return a record for each payload (an empty one where there is a reason), and the reasons."""
-        decode = self._json if self._shape.format not in DECODERS else self._binary
+        decode = self._json if self._untyped is None else self._binary
         records: list[Any] = []
         reasons: list[str | None] = [None] * len(payloads)
         for index, payload in enumerate(payloads.to_pylist()):
             try:
                 records.append(decode(payload or b""))
+            except HubError:
+                raise  # of a registry that cannot be asked: the row may be good
             except Exception as error:  # whatever a decoder raises for a device's payload: the row is bad, not the job
                 records.append(self._empty)
                 reasons[index] = self._why(error)
-        if self._shape.format not in DECODERS:
+        if self._untyped is None:
             for index in _not_utf8(payloads):
                 reasons[index] = "payload is not UTF-8"
         return records, reasons
 
     def _binary(self, payload: bytes) -> Any:
-        return msgspec.convert(plain_value(self._shape.format, payload), self._kind)
+        assert self._untyped is not None
+        return msgspec.convert(self._untyped(payload), self._kind)
 
     def _why(self, error: Exception) -> str:
+        if isinstance(error, Misfit):
+            return f"payload {error}"
         if not isinstance(error, msgspec.ValidationError):
             return f"payload is not {self._shape.format}"
         return self._mistyped if " - at `$" in str(error) else f"payload is no {self._shape.format} object"
@@ -265,6 +276,13 @@ class RecordDecoder:
                 bad.set(index, self._mistyped)
             return _NON_FINITE.get(value)
         return None if value is None else float(value)
+
+
+def _untyped(shape: Shape) -> Callable[[bytes], Any] | None:
+    """Return what decodes payloads to JSON values; None for JSON, which is decoded to its record at once."""
+    if shape.schema is not None:
+        return schema_decoder(shape.format, shape.schema)
+    return partial(plain_value, shape.format) if shape.format in DECODERS else None
 
 
 def times_us(values: list[Any], unit: str) -> pa.Int64Array:

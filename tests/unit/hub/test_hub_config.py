@@ -24,6 +24,7 @@ from eyot_hub.jobs.config import (
     convert,
     load,
 )
+from eyot_hub.jobs.schemas import SchemaSettings
 from eyot_hub.main import Show, main
 
 GOOD = """
@@ -203,7 +204,10 @@ def test_the_page_names_every_key(monkeypatch: pytest.MonkeyPatch) -> None:
         (parsed["gaps"], Gaps),
         (parsed["fleet"], FleetStatus),
     ):
-        assert set(section) == set(kind.__struct_fields__), kind
+        keys = set(kind.__struct_fields__) - {"schema"}  # a section of its own, below
+        assert set(section) == keys, kind
+    schemas = text.partition("## Schemas\n")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^(?:# )?(\w+) = ", schemas, re.MULTILINE)) == set(SchemaSettings.__struct_fields__)
     assert '# metrics = ["temperature"]' in shown
     assert config.gold[0].value == "value"
 
