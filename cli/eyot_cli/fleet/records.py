@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from eyot_cli.failure import Failure
 from eyot_cli.private_files import FILE_MODE, check_name, make_folder, remove, write_private
+from eyot_wire.trust.enrolment_record import EnrolledDevice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,23 +54,6 @@ class TokenRecord(Struct, kw_only=True, omit_defaults=True):
         return name.startswith(start) if star else name == self.names
 
 
-class DeviceRecord(Struct, kw_only=True, omit_defaults=True):
-    """A device that was enrolled. Times: seconds since the epoch."""
-
-    name: str
-    key: str
-    #: id of the token that enrolled it
-    token: str
-    role: str
-    device_lifetime_s: int
-    enrolled_at: int
-    #: when its present token was made, and until when that is valid (0: always)
-    renewed_at: int
-    expires: int
-    #: what the device says of itself
-    facts: dict[str, str] = {}
-
-
 class AuditLine(Struct, kw_only=True, omit_defaults=True):
     """One line of the audit log. `time`: RFC 3339, UTC."""
 
@@ -85,7 +69,7 @@ class AuditLine(Struct, kw_only=True, omit_defaults=True):
     left_out: int = 0
 
 
-Record = TypeVar("Record", TokenRecord, DeviceRecord)
+Record = TypeVar("Record", TokenRecord, EnrolledDevice)
 
 
 class Records:
@@ -116,15 +100,15 @@ class Records:
 
     # -- devices ---------------------------------------------------------------------------------------------------
 
-    def device(self, name: str) -> DeviceRecord | None:
+    def device(self, name: str) -> EnrolledDevice | None:
         """Return a device's record by its name."""
-        return _read(self._device_path(name), DeviceRecord)
+        return _read(self._device_path(name), EnrolledDevice)
 
-    def devices(self) -> Iterator[DeviceRecord]:
+    def devices(self) -> Iterator[EnrolledDevice]:
         """Yield all devices' records, by name."""
-        yield from sorted(_all(self.folder / "devices", DeviceRecord), key=lambda record: record.name)
+        yield from sorted(_all(self.folder / "devices", EnrolledDevice), key=lambda record: record.name)
 
-    def write_device(self, record: DeviceRecord) -> None:
+    def write_device(self, record: EnrolledDevice) -> None:
         write_private(self._device_path(record.name), msgspec.json.encode(record))
 
     def forget(self, name: str, key: str) -> None:

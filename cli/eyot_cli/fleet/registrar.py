@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from eyot_cli.failure import Failure
 from eyot_cli.fleet.pace import Pace
-from eyot_cli.fleet.records import DeviceRecord, Records, TokenRecord
+from eyot_cli.fleet.records import Records, TokenRecord
 from eyot_cli.private_files import read_text
 from eyot_cli.trust.claims import new_user
 from eyot_cli.trust.session import Report, scoped_keys
@@ -25,6 +25,7 @@ from eyot_wire.trust.enrolment import (
     parse_request,
     signed_text,
 )
+from eyot_wire.trust.enrolment_record import EnrolledDevice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -174,7 +175,7 @@ class Registrar:
         tags: tuple[str, ...],
         *,
         token: str = "",
-        device: DeviceRecord | None = None,
+        device: EnrolledDevice | None = None,
     ) -> EnrolmentAnswer:
         session, store = self._session, self._session.store
         account = store.account(self._account)
@@ -190,7 +191,7 @@ class Registrar:
             user["exp"] = expires
         session.save_user(account, user, signer)
         self._records.write_device(
-            DeviceRecord(
+            EnrolledDevice(
                 name=name,
                 key=request.key,
                 token=device.token if device else token,
@@ -199,6 +200,7 @@ class Registrar:
                 enrolled_at=device.enrolled_at if device else now,
                 renewed_at=now,
                 expires=expires,
+                tags=tags,
                 facts=request.facts,
             )
         )
@@ -237,7 +239,7 @@ def _signature(headers: Mapping[str, str], name: str) -> bytes:
         return b""
 
 
-def _is_fresh(device: DeviceRecord) -> bool:
+def _is_fresh(device: EnrolledDevice) -> bool:
     """Was the device's token renewed just now, and is most of its time left?"""
     now = time.time()
     renewed = device.enrolled_at < device.renewed_at and device.renewed_at > now - REPEATED_S

@@ -1,0 +1,115 @@
+"""What an operator can change: labels, groups, settings, which streams the hub sources. Each action has its line in the audit.
+
+The page and the command line use the same. A change names the revision that it replaces, so that of two who edit the same
+one is told.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from eyot_fleet.desired import DesiredError, DeviceSettings, Group, SourceRule, check_name, normal_labels
+from eyot_fleet.errors import FleetError
+from eyot_wire.untrusted import decode_json
+
+if TYPE_CHECKING:
+    from eyot_fleet.audit import Audit
+    from eyot_fleet.state import State
+
+T = TypeVar("T", DeviceSettings, Group, SourceRule)
+_KINDS: Final[dict[type, str]] = {DeviceSettings: "device", Group: "group", SourceRule: "sources"}
+
+
+class Revision(Struct, frozen=True, kw_only=True):
+    """One value of the desired configuration, as it was. `value` is None where it was removed."""
+
+    revision: int
+    at: float
+    value: DeviceSettings | Group | SourceRule | None
+
+
+class Actions:
+    """Changes at one connection. All raise FleetError: DesiredError for bad values, Conflict where somebody was first."""
+
+    def __init__(self, state: State, audit: Audit) -> None:
+        self._state = state
+        self._audit = audit
+
+    async def read(self, form: type[T], name: str) -> tuple[T | None, int]:
+        """Return a value and its revision; None and the revision to replace where there is none."""
+        found = await self._state.desired.get(self._key(form, name))
+        if found is None:
+            return None, 0
+        if found.value is None:
+            return None, found.revision
+        return _decoded(found.value, form, name), found.revision
+
+    async def write(self, name: str, value: T, by: str, revision: int | None = None) -> int:
+        """Write a device's settings, a group or a rule; return its revision. `revision`: the one that it replaces, if it matters."""
+        form = type(value)
+        labels = normal_labels(value.labels)
+        value = replace(value, labels=labels, by=by, at=time.time())
+        value.check()
+        key = self._key(form, name)
+        encoded = msgspec.json.encode(value)
+        if revision is None:
+            _, revision = await self.read(form, name)
+        detail = {"value": msgspec.json.encode(value).decode(), "replaces": str(revision)}
+        await self._audit.note(_KINDS[form], by, name, detail=detail)
+        try:
+            return await self._state.desired.put(key, encoded, revision)
+        except FleetError as error:
+            await self._audit.note(_KINDS[form], by, name, error=str(error))
+            raise
+
+    async def remove(self, form: type[T], name: str, by: str) -> bool:
+        """Remove a group, a rule or a device's settings; return whether it was there. Streams and what they hold stay."""
+        value, revision = await self.read(form, name)
+        if value is None:
+            return False
+        await self._audit.note(f"{_KINDS[form]} removed", by, name)
+        try:
+            await self._state.desired.remove(self._key(form, name), revision)
+        except FleetError as error:
+            await self._audit.note(f"{_KINDS[form]} removed", by, name, error=str(error))
+            raise
+        return True
+
+    async def set_labels(self, name: str, labels: tuple[str, ...], by: str, reason: str = "") -> int:
+        """Set the operator's own labels of a device; those of its enrolment stay."""
+        value, revision = await self.read(DeviceSettings, name)
+        made = replace(value or DeviceSettings(), labels=labels, reason=reason)
+        return await self.write(name, made, by, revision)
+
+    async def release(self, name: str, by: str, reason: str) -> int:
+        """Let the hub remove a device's sources, though what it never copied of them may be lost. `reason`: why that may be."""
+        if not reason.strip():
+            raise DesiredError("say why nothing of the device is needed any more: what the hub has not copied is lost")
+        value, revision = await self.read(DeviceSettings, name)
+        made = replace(value or DeviceSettings(), released=True, reason=reason)
+        return await self.write(name, made, by, revision)
+
+    async def history(self, form: type[T], name: str) -> list[Revision]:
+        """Return what was desired before, the latest first, as far as the bucket has it."""
+        found = []
+        for entry in await self._state.desired.history(self._key(form, name)):
+            value = None if entry.value is None else _decoded(entry.value, form, name)
+            found.append(Revision(revision=entry.revision, at=entry.at, value=value))
+        return found[::-1]
+
+    @staticmethod
+    def _key(form: type[T], name: str) -> str:
+        kind = _KINDS[form]
+        return f"{kind}.{check_name(kind, name)}"
+
+
+def _decoded(value: bytes, form: type[T], name: str) -> T:
+    try:
+        return decode_json(value, form)
+    except msgspec.DecodeError as error:
+        raise FleetError(f"{_KINDS[form]} {name} at the hub cannot be read: {error}") from None
