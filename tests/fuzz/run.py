@@ -31,6 +31,7 @@ from support.publish_run_fixture import scanned
 from support.record_run_fixture import recorded
 from support.stored_run_fixture import ran
 from support.twins import GRAMMARS, assert_same
+from support.write_through_fixture import written
 
 # One turn of a step lasts about so long, seconds.
 TURN_S = 2.0
@@ -47,6 +48,7 @@ def scanners(seed: int) -> None:
 def fan_outs(seed: int) -> None:
     """Both fan-outs hand out the same."""
     assert fanned_out(1, seed) == fanned_out(0, seed)
+    assert written(1, seed) == written(0, seed)
 
 
 def stored_runs(seed: int) -> None:

@@ -6,12 +6,18 @@ messages with the same control line. The subscriptions hold for messages with th
 Python code runs that may change interest: a destination's `flush`.
 """
 
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
+from cpython.bytearray cimport (
+    PyByteArray_AS_STRING,
+    PyByteArray_FromStringAndSize,
+    PyByteArray_GET_SIZE,
+    PyByteArray_Resize,
+)
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.ref cimport Py_INCREF, PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_SET_ITEM
+from libc.stdlib cimport free, malloc
 from libc.string cimport memchr, memcmp, memcpy
 
 from eyot_wire._frame_scanner cimport Place, Publishes
@@ -19,6 +25,8 @@ from eyot_wire._frame_scanner cimport Place, Publishes
 from eyot_wire._frame_scanner import PLACE_BYTES
 from eyot_wire.fan_out import (
     EARLY_FLUSH,
+    LONG_ROW_BYTES,
+    LONG_TAIL_BYTES,
     PLAIN_SUBJECTS,
     RENAMES,
     RESERVED_REPLIES,
@@ -38,6 +46,26 @@ if PLACE_BYTES != sizeof(Place):
     # Cython compares the sizes of classes, not those of the structs behind the pointers.
     raise ImportError("_fan_out was not compiled with this _frame_scanner")
 
+cdef extern from "sys/uio.h" nogil:
+    struct iovec:
+        void* iov_base
+        size_t iov_len
+
+    ssize_t writev(int fd, const iovec* vectors, int count)
+
+
+cdef struct Piece:
+    # Part of a frame that stays in the publisher's bytes: behind the first `lead` bytes of the destination's `out`.
+    Py_ssize_t lead
+    const char* data
+    Py_ssize_t size
+
+
+cdef enum:
+    PIECES = 256  # of one destination at a time
+
+cdef Py_ssize_t LONG_TAIL = LONG_TAIL_BYTES
+cdef Py_ssize_t LONG_ROW = LONG_ROW_BYTES
 cdef Py_ssize_t FLUSH_AT = EARLY_FLUSH
 cdef tuple REPLIES = RESERVED_REPLIES
 cdef bytes TRACED = TRACE_HEADER
@@ -87,10 +115,17 @@ cdef class OutBuffer(Traffic):
     cdef public bint headers
     cdef public bint closed
     cdef public bint dirty
+    cdef public int fd
     cdef Py_ssize_t _flush_at
+    cdef Piece* _pieces
+    cdef int _piece_count
 
     def __cinit__(self, *args, **kwargs):
         self.out = bytearray()
+        self.fd = -1
+
+    def __dealloc__(self):
+        free(self._pieces)
 
     def flush(self):
         pass
@@ -145,6 +180,8 @@ cdef class FanOut:
     cdef public bint looks_at_headers
     cdef unsigned int _passed  # subjects whose match was computed and not remembered
     cdef bint _flushed  # a destination has flushed: what was found out before is void
+    cdef list _writing  # destinations with pieces; empty between calls
+    cdef bint _is_long  # the row is worth a system call of its own for each destination
 
     def __init__(self, Traffic traffic not None, index, mappings, random, mark_dirty):
         self._traffic = traffic
@@ -153,6 +190,7 @@ cdef class FanOut:
         self._mappings = mappings
         self._random = random
         self._mark_dirty = mark_dirty
+        self._writing = []
 
     def publish(
         self, Publishes row not None, Py_ssize_t at, OutBuffer client not None, access, bint no_responders
@@ -175,6 +213,7 @@ cdef class FanOut:
         if not 0 <= at <= count:
             raise IndexError(at)
         self._flushed = True
+        self._is_long = row._view.len - (row._data - <const char*>row._view.buf) >= LONG_ROW
         try:
             while at < count and not client.closed:
                 place = &row._places[at]
@@ -235,6 +274,8 @@ cdef class FanOut:
                 elif reaches:
                     self._hand_out(match, data, place)
         finally:
+            if PyList_GET_SIZE(self._writing):
+                self._write_pieces()
             client.in_msgs += msgs
             client.in_bytes += size
             traffic.in_msgs += msgs
@@ -468,6 +509,7 @@ cdef class FanOut:
         cdef Py_ssize_t tail = <Py_ssize_t>place.subject + place.subject_size + 1
         cdef Py_ssize_t tail_size = <Py_ssize_t>place.line + place.length + place.total + 2 - tail
         cdef bint headers = place.header_size > 0
+        cdef bint stays = self._is_long and tail_size >= LONG_TAIL and dest.fd >= 0
         cdef char* to
         if dest.closed:
             return False
@@ -475,16 +517,46 @@ cdef class FanOut:
             raise TypeError("an outlet without a buffer, or a subscription without a sid")
         before = PyByteArray_GET_SIZE(out)
         sid_size = PyBytes_GET_SIZE(sid)
-        PyByteArray_Resize(out, before + 4 + headers + place.subject_size + 1 + sid_size + 1 + tail_size)
+        PyByteArray_Resize(out, before + 4 + headers + place.subject_size + 1 + sid_size + 1 + (0 if stays else tail_size))
         to = PyByteArray_AS_STRING(out) + before
         to = put(to, b"HMSG ", 5) if headers else put(to, b"MSG ", 4)
         to = put(to, data + place.subject, place.subject_size)
         to = put(to, b" ", 1)
         to = put(to, PyBytes_AS_STRING(sid), sid_size)
         to = put(to, b" ", 1)
+        if stays:
+            self._add_piece(dest, data + tail, tail_size)
+            self._sent(sub, dest, 1, place.total, before, 0)
+            return True
         put(to, data + tail, tail_size)
         self._sent(sub, dest, 1, place.total, before, tail_size)
         return True
+
+    cdef int _add_piece(self, OutBuffer dest, const char* data, Py_ssize_t size) except -1:
+        # Has the bytes follow what `out` holds. They are written, or copied into `out`, before `publish` returns and
+        # before Python code runs that may use `out`.
+        cdef Piece* piece
+        if dest._pieces == NULL:
+            dest._pieces = <Piece*>malloc(PIECES * sizeof(Piece))
+            if dest._pieces == NULL:
+                raise MemoryError
+        if dest._piece_count == 0:
+            self._writing.append(dest)
+        piece = dest._pieces + dest._piece_count
+        piece.lead = PyByteArray_GET_SIZE(dest.out)
+        piece.data = data
+        piece.size = size
+        dest._piece_count += 1
+        if dest._piece_count == PIECES:
+            self._write_pieces()
+        return 0
+
+    cdef int _write_pieces(self) except -1:
+        cdef list writing = self._writing
+        self._writing = []
+        for dest in writing:
+            write_out(<OutBuffer>dest)
+        return 0
 
     cdef int _sent(
         self, Interest sub, OutBuffer dest, Py_ssize_t count, Py_ssize_t size, Py_ssize_t before, Py_ssize_t more
@@ -501,7 +573,57 @@ cdef class FanOut:
         if before + FLUSH_AT < dest._flush_at or dest._flush_at == 0:
             dest._flush_at = before + FLUSH_AT
         if before + more > dest._flush_at:
+            if PyList_GET_SIZE(self._writing):
+                self._write_pieces()
             dest.flush()
             dest._flush_at = PyByteArray_GET_SIZE(dest.out) + FLUSH_AT
             self._flushed = True
         return 0
+
+
+cdef int write_out(OutBuffer dest) except -1:
+    # Writes `out` with its pieces. What the kernel does not accept is copied into `out`, for `flush` to deal with, and
+    # nothing more is written past it until the transport sets `fd` again. An error shows at the transport's own attempt.
+    cdef iovec vectors[2 * PIECES + 1]
+    cdef bytearray out = dest.out
+    cdef char* start = PyByteArray_AS_STRING(out)
+    cdef Py_ssize_t at = 0, total = 0, sent, size
+    cdef int count = 0, index, fd = dest.fd
+    cdef Piece* piece
+    cdef bytearray rest
+    cdef char* to
+    for index in range(dest._piece_count):
+        piece = dest._pieces + index
+        vectors[count].iov_base = start + at
+        vectors[count].iov_len = piece.lead - at
+        vectors[count + 1].iov_base = <void*>piece.data
+        vectors[count + 1].iov_len = piece.size
+        total += piece.lead - at + piece.size
+        at = piece.lead
+        count += 2
+    size = PyByteArray_GET_SIZE(out)
+    vectors[count].iov_base = start + at
+    vectors[count].iov_len = size - at
+    total += size - at
+    count += 1
+    dest._piece_count = 0
+    sent = -1
+    if fd >= 0:
+        with nogil:
+            sent = writev(fd, vectors, count)
+    if sent == total:
+        PyByteArray_Resize(out, 0)
+        return 0
+    dest.fd = -1
+    sent = max(sent, 0)
+    rest = PyByteArray_FromStringAndSize(NULL, total - sent)
+    to = PyByteArray_AS_STRING(rest)
+    for index in range(count):
+        size = vectors[index].iov_len
+        if sent >= size:
+            sent -= size
+            continue
+        to = put(to, <const char*>vectors[index].iov_base + sent, size - sent)
+        sent = 0
+    dest.out = rest
+    return 0

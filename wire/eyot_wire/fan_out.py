@@ -22,6 +22,10 @@ from eyot_wire.frames import FrameLine, Published, Publishes, encode_msg
 # flushes again after as many bytes more. This bounds what a fan-out gathers, and how late a slow consumer is detected.
 EARLY_FLUSH: Final = 1024 * 1024
 
+# In a read of at least so many bytes, frames that are at least this long are written from there (compiled twin only).
+LONG_ROW_BYTES: Final = 32 * 1024
+LONG_TAIL_BYTES: Final = 2048
+
 # Reply subjects that only servers use.
 RESERVED_REPLIES: Final = (b"_R_.", b"$JS.ACK.", b"_GR_.")
 # Prefix of subjects with a meaning to the broker itself ($JS, $SYS, $SRV, ...).
@@ -104,10 +108,12 @@ class OutBuffer(Traffic):
     """A client's connection as a destination of frames.
 
     `out`: bytes to send. `headers`: the client understands HMSG. `closed`: the connection accepts nothing any more.
-    `dirty`: there are bytes to send, and the connection was announced to `mark_dirty`; `flush` sends them.
+    `dirty`: there are bytes to send, and the connection was announced to `mark_dirty`; `flush` sends them. `fd`: the socket, if
+    frames may be written to it at once, behind what `out` holds; -1: never. The compiled twin writes long frames there, from
+    the publisher's bytes, and copies into `out` what the kernel does not accept; then it resets `fd`.
     """
 
-    __slots__ = ("_flush_at", "closed", "dirty", "headers", "out")
+    __slots__ = ("_flush_at", "closed", "dirty", "fd", "headers", "out")
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,6 +121,7 @@ class OutBuffer(Traffic):
         self.headers = False
         self.closed = False
         self.dirty = False
+        self.fd = -1
         self._flush_at = 0
 
     def flush(self) -> None:

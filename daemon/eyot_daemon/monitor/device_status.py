@@ -154,7 +154,14 @@ def _stream_status(stream: StreamStatus, downstreams: list[SyncStatus]) -> Devic
 
 def _need(stream: DeviceStreamStatus) -> tuple[bool, bool, int, bool, str, str]:
     lacks = stream.backlog or 0
-    return (not stream.never_arrived, not (stream.error and lacks), -lacks, not stream.peer, stream.account, stream.name)
+    return (
+        not stream.never_arrived,
+        not (stream.error and lacks),
+        -lacks,
+        not stream.peer,
+        stream.account,
+        stream.name,
+    )
 
 
 def _longest_eta(out: list[SyncStatus]) -> float | None:

@@ -70,6 +70,8 @@ class TlsTransport(SocketTransport):
     connection that ends with an error of TLS.
     """
 
+    writes_through = False
+
     __slots__ = ("_crossed", "_records", "_sealed", "_why_broken")
 
     def __init__(

@@ -30,11 +30,15 @@ import trio
 from eyot_daemon.net.heap import MAPPED_FROM
 from eyot_daemon.turn.backpressure import Gate
 from eyot_daemon.turn.readers import Readers
+from eyot_wire.native import OutBuffer
 
 log = logging.getLogger("eyot.transport")
 
 #: The most bytes of one read; bounds the work of one turn.
 READ_SIZE = 256 * 1024
+#: The same while full reads bring messages of `LARGE_MESSAGE` bytes and more, of which a turn handles few.
+LARGE_READ_SIZE = 1024 * 1024
+LARGE_MESSAGE = 2048
 #: The most bytes of one read before the peer is authenticated: bounds the memory that an unknown peer can use.
 FIRST_READ_SIZE = 16 * 1024
 #: Reads through a `trio.abc.Stream`.
@@ -192,16 +196,20 @@ class TurnEnd(Protocol):
     def take_gate(self) -> Gate | None: ...
 
 
-_read_buffer = bytearray(READ_SIZE)
+_read_buffer = bytearray(LARGE_READ_SIZE)
 _read_view = memoryview(_read_buffer)
 
 
 class SocketTransport:
     """One connected non-blocking socket. `spawn` starts a task in the nursery that owns the connection."""
 
+    #: Frames may be written to the socket past the session's `out`.
+    writes_through = True
+
     __slots__ = (
         "_call",
         "_closing",
+        "_direct",
         "_draining",
         "_gate",
         "_limits",
@@ -210,6 +218,7 @@ class SocketTransport:
         "_session",
         "_sock",
         "_spawn",
+        "_seen_msgs",
         "_stall_s",
         "_turn",
     )
@@ -227,7 +236,9 @@ class SocketTransport:
         self._limits = limits
         self._turn = turn
         self._session: Session | None = None
+        self._direct: OutBuffer | None = None  # the session, if frames may be written past its `out`
         self._read_size = FIRST_READ_SIZE
+        self._seen_msgs = 0  # messages of the session at the last full read
         self._draining = False
         self._closing = False
         self._linger = False
@@ -277,6 +288,8 @@ class SocketTransport:
             session.lost(WRITE_ERROR)
             self.close(linger=False)
             return True
+        if self._direct is not None:
+            self._direct.fd = self._sock.fileno()
         if pending >= MAPPED_FROM or self._draining:
             session.renew_out()
         return True
@@ -318,6 +331,9 @@ class SocketTransport:
             return
         self._closing = True
         self._linger = linger
+        if self._direct is not None:
+            self._direct.fd = -1  # the number may soon be another socket's
+            self._direct = None
         if self._session is not None:
             self._turn.readers.remove(self._sock)
             trio.lowlevel.notify_closing(self._sock)
@@ -325,6 +341,8 @@ class SocketTransport:
 
     async def run(self, session: Session) -> None:
         self._session = session
+        if self.writes_through and isinstance(session, OutBuffer) and not self._closing:
+            self._direct = session
         try:
             self._listen_to_peer()
             self.send()
@@ -384,6 +402,8 @@ class SocketTransport:
         try:
             if size:
                 self._take(session, _read_view[:size])
+                if self._direct is not None and (size == self._read_size or self._read_size > READ_SIZE):
+                    self._choose_read_size(self._direct, size)
             else:
                 # A peer that only shut down its sending side (`printf ... | nc`) still receives its answers.
                 self.close(linger=not failed and bool(session.out))
@@ -396,6 +416,14 @@ class SocketTransport:
         if not size:
             self.close(linger=False)
         return size
+
+    def _choose_read_size(self, session: OutBuffer, size: int) -> None:
+        """After a full read, or a large one, of `size` bytes."""
+        messages, self._seen_msgs = session.in_msgs - self._seen_msgs, session.in_msgs
+        if size >= READ_SIZE and self._read_size >= READ_SIZE:
+            self._read_size = LARGE_READ_SIZE if messages * LARGE_MESSAGE <= size else READ_SIZE
+        elif self._read_size > READ_SIZE:
+            self._read_size = READ_SIZE
 
     def _take(self, session: Session, data: memoryview) -> None:
         """Let the session process what the socket brought."""

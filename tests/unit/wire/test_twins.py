@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from random import Random
+from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -15,6 +18,7 @@ from support import hostile
 from support.ack_rows import acknowledged
 from support.fan_out_fixture import fanned_out
 from support.twins import FAN_OUTS, GRAMMARS, SCANNERS, assert_same
+from support.write_through_fixture import written
 
 seeds = st.integers(0, 2**48)
 messages = st.sampled_from(sorted(GRAMMARS))
@@ -84,6 +88,44 @@ def test_a_large_payload_in_pieces() -> None:
 def test_fan_out(seed: int) -> None:
     plain, compiled = (fanned_out(twin, seed) for twin in (0, 1))
     assert compiled == plain
+
+
+@settings(max_examples=60, deadline=None)
+@given(seeds)
+def test_long_frames_written_past_the_buffers(seed: int) -> None:
+    plain, compiled = (written(twin, seed) for twin in (0, 1))
+    assert compiled == plain
+
+
+def test_long_frames_do_not_go_through_the_buffer() -> None:
+    """Nor does a peer that is gone lose any: the transport finds them in `out`, and the error at its own attempt."""
+    twin = FAN_OUTS[1]
+    client, publisher, index = twin.OutBuffer(), twin.OutBuffer(), SubList()
+    ours, peer = socket.socketpair()
+    with ours, peer:
+        sub = plain_interest(twin, client)
+        index.insert(sub)
+        fan_out = twin.FanOut(twin.Traffic(), index, MappingTable(), Random(1).random, lambda one: None)
+        scanner = SCANNERS[1](GRAMMARS["PUB"], batches=True, max_control_line=4096, max_payload=1 << 20)
+        frame = b"PUB a 40000\r\n" + b"x" * 40_000 + b"\r\n"
+        client.fd = ours.fileno()
+        client.out += b"PONG\r\n"
+        (row,) = scanner.feed(frame)
+        assert fan_out.publish(row, 0, publisher, None, False) == 1
+        assert not client.out
+        assert peer.recv(100_000) == b"PONG\r\nMSG a 1 40000\r\n" + b"x" * 40_000 + b"\r\n"
+        peer.close()
+        (row,) = scanner.feed(frame)
+        assert fan_out.publish(row, 0, publisher, None, False) == 1
+        assert client.out == b"MSG a 1 40000\r\n" + b"x" * 40_000 + b"\r\n"
+        assert client.fd == -1
+
+
+def plain_interest(twin: ModuleType, dest: object) -> Any:
+    """A subscription to `a` with the id 1."""
+    sub = type("Sub", (twin.Interest,), {"__slots__": ("queue", "subject")})(dest, b"1")
+    sub.subject, sub.queue = b"a", b""
+    return sub
 
 
 @settings(max_examples=300, deadline=None)
