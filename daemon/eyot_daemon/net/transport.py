@@ -215,10 +215,10 @@ class SocketTransport:
         "_limits",
         "_linger",
         "_read_size",
+        "_seen_msgs",
         "_session",
         "_sock",
         "_spawn",
-        "_seen_msgs",
         "_stall_s",
         "_turn",
     )
