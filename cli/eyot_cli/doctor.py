@@ -54,6 +54,10 @@ def doctor(
     """Check the installation, links and sourcing."""
     if (stream is None) != (api_prefix is None):
         raise click.UsageError("--origin and --api-prefix go together")
+    if target.group:
+        from eyot_cli import group_reports
+
+        group_reports.doctor(target)
     report = _report(target)
     checks = installation(report) + links(report)
     checks += never_arrived(target)

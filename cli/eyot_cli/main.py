@@ -18,7 +18,7 @@ from eyot_cli.completion import ASKED_BY
 from eyot_cli.failure import Failure, OutputClosed
 from eyot_cli.lazy import LazyGroup, Place
 from eyot_cli.show import print_line
-from eyot_cli.target import DEFAULT_CONTROL, DEFAULT_SERVER, Target, TlsFiles
+from eyot_cli.target import AT_ONCE, DEFAULT_CONTROL, DEFAULT_SERVER, Target, TlsFiles
 from eyot_wire.closed_pipe import until_closed
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -43,6 +43,9 @@ COMMANDS: Final = {
     "bench": Place("eyot_cli.bench.commands", "bench", "Measure rates of messages."),
     "trace": Place("eyot_cli.traces", "trace", "Show which way a message takes."),
     "mqtt": Place("eyot_cli.mqtt.commands", "mqtt", "Publish and subscribe over MQTT; inspect sessions."),
+    "support-bundle": Place(
+        "eyot_cli.support_bundle", "support_bundle", "Write state, log and configuration into one archive."
+    ),
     "passwd": Place("eyot_cli.passwd", "passwd", "Print a password's bcrypt hash, for the configuration."),
     "trust": Place("eyot_cli.trust.group", "trust", "Keep operators, accounts and users, in nsc's store."),
     "fleet": Place("eyot_cli.fleet.group", "fleet", "Enrol devices, ask them, revoke them."),
@@ -83,7 +86,17 @@ ALIASES: Final = {
     default="",
     show_default="the daemon of the control socket",
     metavar="NAME",
-    help="status, sync, doctor: ask this device, over --server",
+    help="status, sync, doctor, top, support-bundle: ask this device, over --server",
+)
+@click.option(
+    "--group",
+    default="",
+    show_default="none",
+    metavar="GROUP",
+    help="the same but top: ask these enrolled devices; names (pump-*), tags (site:north)",
+)
+@click.option(
+    "--at-once", type=click.IntRange(1, 1000), default=AT_ONCE, help="devices of the group asked at the same time"
 )
 @click.option(
     "--server",
@@ -161,6 +174,8 @@ def cli(
     context: click.Context,
     control: str,
     device: str,
+    group: str,
+    at_once: int,
     server: str | None,
     context_name: str | None,
     user: str | None,
@@ -187,6 +202,8 @@ def cli(
         TlsFiles(tlsca, tlscert, tlskey, tlsfirst),
         context_name,
         device=device,
+        group=group,
+        at_once=at_once,
     )
 
 

@@ -17,6 +17,10 @@ from eyot_wire.status import FlashStatus, LinkStatus, SourcingStatus, StatusRepo
 @click.pass_obj
 def status(target: Target, watch_s: float | None) -> None:
     """Show links, streams, backlog and commits."""
+    if target.group:
+        from eyot_cli import group_reports
+
+        group_reports.status(target)
     watched(target, watch_s, lambda: _report(target), lambda report: _show(target, report))
 
 

@@ -32,6 +32,10 @@ def sync(context: click.Context, watch_s: float | None) -> None:
             raise click.UsageError(f"--watch is for eyot sync alone, not for {context.invoked_subcommand}")
         return
     target: Target = context.obj
+    if target.group:
+        from eyot_cli import group_reports
+
+        group_reports.sync(target)
     watched(target, watch_s, lambda: _report(target), print_json if target.as_json else _show)
 
 

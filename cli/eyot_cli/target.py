@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 DEFAULT_CONTROL = "/run/eyot/control.sock"
 DEFAULT_SERVER = "nats://127.0.0.1:4222"
 TIMEOUT_S = 5
+#: Devices of a group that are asked at the same time.
+AT_ONCE = 32
+#: The commands that ask devices.
+DEVICE_COMMANDS = "status, sync, doctor, top and support-bundle"
+GROUP_COMMANDS = "status, sync, doctor and support-bundle"
 T = TypeVar("T")
 
 
@@ -84,13 +89,19 @@ class Target:
     inbox_prefix: str = ""
     #: the device whose reports are asked for over NATS; "": the control socket's daemon
     device: str = ""
+    #: the devices that are asked over NATS, one after the other: names and tags; "": none
+    group: str = ""
+    #: how many devices of the group are asked at the same time
+    at_once: int = AT_ONCE
 
     def get(self, path: str) -> bytes:
         """Return the body of a page of the control socket or the monitoring port, or a device's. Raises Failure."""
         if self.device:
-            from eyot_cli.device import report
+            from eyot_cli.device import page
 
-            return replace(self, device="").with_client(lambda client: report(client, self.device, path))
+            return replace(self, device="").with_client(lambda client: page(client, self.device, path))
+        if self.group:
+            raise _here_only("--group", GROUP_COMMANDS)
         import httpx
 
         over_http = self.control.startswith(("http://", "https://"))
@@ -113,7 +124,9 @@ class Target:
     def with_clients(self, number: int, action: Callable[[list[Client]], Awaitable[T]]) -> T:
         """Run `action` with so many connected NATS clients. Raises Failure in the server's own words."""
         if self.device:
-            raise Failure("--device is for status, sync and doctor: this command would act here, not on the device")
+            raise _here_only("--device", DEVICE_COMMANDS)
+        if self.group:
+            raise _here_only("--group", GROUP_COMMANDS)
         import asyncio
 
         from nats.errors import Error as NatsError
@@ -246,6 +259,10 @@ class Target:
         except NoServersError:
             raise errors[-1] if errors else NoServersError from None
         return client
+
+
+def _here_only(option: str, commands: str) -> Failure:
+    return Failure(f"{option} is for {commands}: this command would act here, not on a device")
 
 
 def _file(name: str) -> Path | None:

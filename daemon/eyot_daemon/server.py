@@ -31,6 +31,7 @@ from eyot_daemon.monitor.page.controls import Controls
 from eyot_daemon.monitor.page.service import PageService
 from eyot_daemon.monitor.service import MonitoringService
 from eyot_daemon.monitor.status_line import status_line
+from eyot_daemon.monitor.support_bundle import SupportBundle
 from eyot_daemon.monitor.system_services import SystemServices
 from eyot_daemon.mqtt.service import MqttService, Speaker
 from eyot_daemon.net import early_listen
@@ -102,12 +103,14 @@ class Server:
         leaf_links = LeafService(broker.links, accounts.authenticators.leaf)
         clients = ClientService(self.clients)
         controls = Controls(leaf_links.reconnect, self._jetstream.forget_downstreams, self._in_background)
-        page = PageService(self.clients, lambda: self._jetstream.path, controls)
+        bundle = SupportBundle(self.clients, lambda: None if page.answers is None else page.answers.day())
+        page = PageService(self.clients, lambda: self._jetstream.path, controls, bundle)
         # These outlive the connections.
         self._frame: list[Service[Any]] = [
             accounts,
             LogService(logs, options),
-            MonitoringService(self.clients, env, lambda: page.answers),
+            bundle,
+            MonitoringService(self.clients, env, lambda: page.answers, bundle),
             StateFiles(),
         ]
         mqtt = self._mqtt = MqttService(clients, self._speak_mqtt)
@@ -130,7 +133,7 @@ class Server:
             NetworkService((leaf_links.network_changed, self._bridges.network_changed)),
             ExpiryService(broker),
             StatusService(broker),
-            DeviceAnswers(self.clients),
+            DeviceAnswers(self.clients, bundle),
             page,
         ]
         #: In the order in which they start and reload; they stop in the reverse.

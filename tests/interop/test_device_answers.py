@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from eyot_cli.main import main
 from eyot_wire.device_requests import place_of
+from support.eyotd import Eyotd
 from support.leaf_pair import LEAF, LeafPair
 
 DEVICE = 'eyot {{ device {{ name: "{name}", account: ACC, answers: [{answers}] }} }}\n'
@@ -21,7 +23,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(scope="module", params=["2.14.6", "eyotd"])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeafPair]:
-    config = LEAF + DEVICE.format(name="gateway-17", answers="status, sync")
+    config = LEAF + DEVICE.format(name="gateway-17", answers="status, sync, top, support-bundle")
     with LeafPair(request.param, "eyotd", tmp_path_factory.mktemp("device"), leaf_config=config) as pair:
         asyncio.run(_until_linked(pair))
         yield pair
@@ -76,14 +78,67 @@ def test_a_devices_reports_are_those_of_its_control_socket(pair: LeafPair, eyot:
         (("status",), "gateway-17", "other", "gateway-17 does not answer"),
         (("status",), "gate.way", "acc", "no name of a device"),
         (("status",), "*", "acc", "no name of a device"),
-        (("stream", "ls"), "gateway-17", "acc", "--device is for status, sync and doctor"),
-        (("pub", "a", "b"), "gateway-17", "acc", "--device is for status, sync and doctor"),
+        (("stream", "ls"), "gateway-17", "acc", "--device is for status, sync, doctor, top and support-bundle"),
+        (("pub", "a", "b"), "gateway-17", "acc", "--device is for status, sync, doctor, top and support-bundle"),
     ],
 )
 def test_what_is_not_answered(words: tuple[str, ...], device: str, user: str, said: str, eyot: Run) -> None:
     code, _, err = eyot(*words, user=user, device=device)
     assert code == 1
     assert said in err
+
+
+def test_the_top_of_a_device(eyot: Run) -> None:
+    code, out, _ = eyot("top", "--once", "--json", "--sort", "subs")
+    assert code == 0
+    found = json.loads(out)
+    assert found["server"]["server_name"] == "leaf-server"
+    assert found["per_second"]["in_msgs"] is not None
+    assert eyot("top", "--once", "leaf-server")[0] == 2, "two servers are named"
+
+
+def test_a_support_bundle_of_a_device(eyot: Run, tmp_path: Path) -> None:
+    code, out, _ = eyot("support-bundle", "-o", str(tmp_path), "--json")
+    assert code == 0
+    path = Path(json.loads(out)["file"])
+    assert path.parent == tmp_path
+    assert path.name.startswith("eyot-support-leaf-server-")
+    assert path.stat().st_mode & 0o777 == 0o600
+    with tarfile.open(path) as tar:
+        content = {name.rpartition("/")[2]: tar.extractfile(name) for name in tar.getnames()}
+        page, log = content["page.json"], content["log.txt"]
+        assert page is not None
+        assert log is not None
+        assert json.load(page)["status"]["server_name"] == "leaf-server"
+        assert b"Server is ready" in log.read()
+    code, _, err = eyot("support-bundle", "-o", str(path))
+    assert code == 1
+    assert "exists" in err
+
+
+def test_a_request_that_cannot_be_read_is_refused(pair: LeafPair) -> None:
+    async def ask() -> list[tuple[str, dict[str, str] | None]]:
+        client = await nats.connect(pair.hub.client_url("acc"))
+        answers = []
+        for report, payload in (("top", b"{"), ("top", b'{"sort": "nothing"}'), ("support-bundle", b"x" * 2000)):
+            answer = await client.request(f"$EYOT.DEVICE.gateway-17.{report}", payload, timeout=10)
+            answers.append((report, answer.headers))
+        await client.close()
+        return answers
+
+    for report, headers in asyncio.run(ask()):
+        assert headers is not None, report
+        assert headers["Eyot-Refused"] == "the request cannot be read"
+
+
+def test_the_bundle_at_the_control_socket_needs_no_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    control = tmp_path / "control.sock"
+    config = f'eyot {{ control_socket: "{control}" }}\n'
+    with Eyotd(config, tmp_path), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["eyot", "--control", str(control), "support-bundle", "-o", str(tmp_path / "b.tgz")])
+        assert main() == 0
+    with tarfile.open(tmp_path / "b.tgz") as tar:
+        assert {name.rpartition("/")[2] for name in tar.getnames()} >= {"page.json", "jsz.json", "log.txt"}
 
 
 def test_a_large_report_comes_in_parts(tmp_path: Path) -> None:
@@ -119,7 +174,7 @@ async def _pieces(url: str, streams: int) -> list[bytes]:
     ("block", "said"),
     [
         ('name: "a.b"', "one token"),
-        ("name: a, answers: [status, secrets]", "secrets is none of status, sync"),
+        ("name: a, answers: [status, secrets]", "secrets is none of status, sync, top, support-bundle"),
         ("name: a, account: NOBODY", "NOBODY"),
         ("", "needs a name"),
     ],

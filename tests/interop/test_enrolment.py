@@ -160,8 +160,34 @@ def shows_who_lacks_what(hub: Hub, folder: Path) -> None:
     shown = subprocess.run([*command, "p*"], env={}, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert "no mirror or source elsewhere replicates from here" in shown.stdout
     assert "0 of 1 synced, 1 unread" in shown.stdout
+    asks_a_group(hub, folder)
     none = subprocess.run([*command, "--tag", "x"], env={}, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert "no enrolled device has such a name or tag" in none.stderr
+
+
+def asks_a_group(hub: Hub, folder: Path) -> None:
+    """`eyot --group` asks both devices as a user of the moment; the one that is not linked is an error of its own."""
+    store = str(hub.trust.folder)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        env = {"NSC_HOME": store, "NKEYS_PATH": store}
+        command = [EYOT, "-s", hub.url, "--json", *words]
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=WAIT_S, check=False)
+
+    for report in ("status", "doctor"):
+        done = run("--group", "*", report)
+        assert done.returncode in (3, 4), done.stderr
+        pump, spare = json.loads(done.stdout)
+        assert (pump["device"], spare["device"]) == ("pump", "spare")
+        assert pump["answer"]
+        assert spare["error"] == "spare does not answer"
+    done = run("--group", "pum?", "--at-once", "1", "support-bundle", "-o", str(folder / "bundles"))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)[0]["answer"]["file"] == str(folder / "bundles" / "eyot-support-pump.tar.gz")
+    assert (folder / "bundles" / "eyot-support-pump.tar.gz").read_bytes()[:2] == b"\x1f\x8b"
+    assert "no enrolled device has such a name or tag" in run("--group", "site:north", "status").stderr
+    assert "--group is for status, sync, doctor and support-bundle" in run("--group", "*", "stream", "ls").stderr
+    assert "leave one out" in run("--group", "*", "--device", "pump", "status").stderr
 
 
 def renew(device: Device) -> None:

@@ -9,6 +9,7 @@ from eyot_cli.failure import Failure
 from eyot_cli.private_files import write_private
 from eyot_wire.conf.errors import ConfError
 from eyot_wire.conf.parser import parse_file
+from eyot_wire.device_requests import ANSWERS
 from eyot_wire.quoting import printable
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def write_fragment(config: Path, path: Path, name: str, creds: Path, leaf_urls: 
         )
     lines.append(f"leafnodes {{ remotes: [ {remote} ] }}")
     if "eyot" not in present:  # else the device is asked from the hub when its own block says so
-        lines.append(f"eyot {{ device {{ name: {json.dumps(name)} }} }}")
+        lines.append(f"eyot {{ device {{ name: {json.dumps(name)}, answers: [{', '.join(ANSWERS)}] }} }}")
     write_private(path, (_HEAD + "\n".join(lines) + "\n").encode(), mode=0o644)
     return lines
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 from msgspec import Struct
 
-from eyot_cli.device import report
+from eyot_cli.device import page
+from eyot_cli.devices import asker, with_own_login
 from eyot_cli.failure import Failure
-from eyot_cli.fleet.login import own_login
-from eyot_cli.fleet.records import Records
+from eyot_cli.fleet.selection import select_devices
 from eyot_cli.show import print_json, print_line, print_table, span
 from eyot_cli.target import Target
 from eyot_cli.trust.command import TrustCommand, account_option, in_session
-from eyot_wire.device_requests import PREFIX
 from eyot_wire.quoting import printable
 from eyot_wire.status import SyncReport
 from eyot_wire.sync_headline import sync_headline
@@ -59,51 +55,27 @@ def sync(session: Session, names: tuple[str, ...], tags: tuple[str, ...], at_onc
     target = click.get_current_context().find_object(Target)
     assert target is not None
     of = session.account_name(account)
-    wanted = _wanted(session, of, names, {each.lower() for each in tags})
-    if not wanted:
-        raise Failure("no enrolled device has such a name or tag: see `eyot fleet ls`")
-    if target.creds is None and target.user is None:
-        login = own_login(session, of, hears=["_INBOX.>"], publishes=[f"{PREFIX}.*.sync"], called="eyot fleet sync")
-        target = dataclasses.replace(target, login=login)
-
-    async def ask(client: Client) -> list[DeviceSync]:
-        free = asyncio.Semaphore(at_once)
-
-        async def one(name: str) -> DeviceSync:
-            async with free:
-                return await _asked(client, name)
-
-        return list(await asyncio.gather(*map(one, wanted)))
-
-    found = sorted(target.with_client(ask), key=lambda each: (_ORDER.index(each.state), each.name))
+    wanted = select_devices(session, of, names, {each.lower() for each in tags})
+    target = with_own_login(target, session, of, "sync")
+    answers = target.with_client(asker(wanted, at_once, ask_device))
+    found = sorted((each for each in answers if not isinstance(each, Failure)), key=order)
     if target.as_json:
         print_json(msgspec.to_builtins(found))
     else:
-        _show(found)
+        show_devices(found)
     if any(each.state != "synced" for each in found):
         click.get_current_context().exit(3)
 
 
-def _wanted(session: Session, account: str, names: tuple[str, ...], tags: set[str]) -> list[str]:
-    """Return the enrolled devices with one of these names and all of these tags; names without * are asked as they are."""
-    known = [each.name for each in Records(session.store, account).devices()]
-    if names:
-        plain = [name for name in names if not set("*?") & set(name)]
-        known = [*plain, *(each for each in known if any(fnmatchcase(each, name) for name in names))]
-    if tags:
-        known = [each for each in known if tags <= _tags_of(session, account, each)]
-    return sorted(set(known))
+def order(found: DeviceSync) -> tuple[int, str]:
+    """Return the sort key of a device: those that need somebody come first."""
+    return _ORDER.index(found.state), found.name
 
 
-def _tags_of(session: Session, account: str, name: str) -> set[str]:
-    if name not in session.store.users(account):
-        return set()
-    return set(session.store.user(account, name).get("nats", {}).get("tags") or ())
-
-
-async def _asked(client: Client, name: str) -> DeviceSync:
+async def ask_device(client: Client, name: str) -> DeviceSync:
+    """Return what a device says of its backlog; one that does not answer is `not linked`."""
     try:
-        found = msgspec.json.decode(await report(client, name, "/eyot/syncz"), type=SyncReport)
+        found = msgspec.json.decode(await page(client, name, "/eyot/syncz"), type=SyncReport)
     except Failure as failure:
         return DeviceSync(name=name, state="not linked", text=failure.lines[0].splitlines()[0])
     except msgspec.DecodeError as error:
@@ -120,7 +92,8 @@ async def _asked(client: Client, name: str) -> DeviceSync:
     )
 
 
-def _show(found: list[DeviceSync]) -> None:
+def show_devices(found: list[DeviceSync]) -> None:
+    """Print the devices as a table, and how many are synced."""
     rows = [
         (
             each.name,

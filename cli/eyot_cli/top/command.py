@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import sys
 from typing import TYPE_CHECKING
 
@@ -14,11 +15,14 @@ from eyot_cli.show import print_json, print_line
 from eyot_cli.target import Target
 from eyot_cli.top.figures import SORT_KEYS, Connz, Reading, Varz, reading
 from eyot_cli.top.screen import HELP, lines
-from eyot_cli.top.sources import Source, over_http, over_system_account
+from eyot_cli.top.sources import Source, over_http, over_link, over_system_account
 from eyot_cli.top.terminal import is_terminal, screen
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
+
+#: Readings of a device come at most this often, seconds: they go over its link.
+DEVICE_DELAY_S = 1.0
 
 
 class Top:
@@ -94,7 +98,7 @@ def top(
     """Show connections and rates in the terminal.
 
     The control socket or monitoring port (--control) is asked, or with SERVER, a name, that server through the system
-    account. In a terminal q ends it and other keys sort; the last line names them. Elsewhere, and with --once or --json,
+    account, or with --device that device over its link. In a terminal q ends it and other keys sort; the last line names them. Elsewhere, and with --once or --json,
     readings are printed one below the other.
     """
     rounds = 1 if once else rounds
@@ -111,7 +115,15 @@ def top(
         assert server is not None
         await run(over_system_account(client, server, conns))
 
-    if server is None:
+    async def run_linked(client: Client) -> None:
+        await run(over_link(client, target.device, conns))
+
+    if target.device:
+        if server is not None:
+            raise click.UsageError("--device and SERVER name two servers: leave one out")
+        delay_s = max(delay_s, DEVICE_DELAY_S)
+        dataclasses.replace(target, device="").with_client(run_linked)
+    elif server is None:
         asyncio.run(run(over_http(target, conns)))
     else:
         target.with_client(run_connected)

@@ -1,4 +1,4 @@
-"""Where `eyot top` reads: the control socket or monitoring port, or, by a server's name, the system account."""
+"""Where `eyot top` reads: the control socket or monitoring port, a device over its link, or the system account."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from eyot_cli.device import report
 from eyot_cli.failure import Failure
 from eyot_cli.target import TIMEOUT_S, Target
 from eyot_cli.top.figures import Connz, Varz
+from eyot_wire.device_requests import TOP, TOP_CONNECTIONS_MAX, TopRequest
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -29,6 +31,22 @@ def over_http(target: Target, conns: int) -> Source:
         varz = await asyncio.to_thread(target.get, "/varz")
         connz = await asyncio.to_thread(target.get, f"/connz?{query}")
         return _decode(varz, Varz, target.control), _decode(connz, Connz, target.control)
+
+    return read
+
+
+class _Pages(msgspec.Struct):
+    varz: Varz
+    connz: Connz
+
+
+def over_link(client: Client, device: str, conns: int) -> Source:
+    """Return a source that asks a device over its leaf link."""
+
+    async def read(sort: str, subjects: bool) -> tuple[Varz, Connz]:
+        asked = TopRequest(sort=sort, subjects=subjects, limit=min(conns, TOP_CONNECTIONS_MAX))
+        found = _decode(await report(client, device, TOP, msgspec.json.encode(asked)), _Pages, device)
+        return found.varz, found.connz
 
     return read
 

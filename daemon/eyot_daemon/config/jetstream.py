@@ -11,7 +11,7 @@ from msgspec import Struct
 from eyot_daemon.config.bridges import BridgeOptions
 from eyot_daemon.config.mqtt import MqttBounds
 from eyot_sync.policy.policy import SyncPolicies
-from eyot_wire.device_requests import ANSWERS
+from eyot_wire.device_requests import DEFAULT_ANSWERS
 
 
 class EncryptionOptions(Struct, frozen=True):
@@ -106,7 +106,7 @@ class EyotDeviceOptions(Struct, frozen=True, kw_only=True):
 
     name: str = ""
     account: str = "$G"
-    answers: tuple[str, ...] = ANSWERS
+    answers: tuple[str, ...] = DEFAULT_ANSWERS
 
 
 class EyotFlashOptions(Struct, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ from eyot_daemon.config.reader import Block, wrong_type
 from eyot_daemon.config.sync_read import read_sync
 from eyot_wire import subject
 from eyot_wire.conf import ConfMap
-from eyot_wire.device_requests import ANSWERS, is_token
+from eyot_wire.device_requests import ANSWERS, DEFAULT_ANSWERS, is_token
 
 _HINTS: dict[str, Literal["", "will_extend", "no_extend"]] = {"will_extend": "will_extend", "no_extend": "no_extend"}
 _COMMITTERS: dict[str, Literal["", "journal", "lmdb"]] = {"journal": "journal", "lmdb": "lmdb"}
@@ -233,7 +233,7 @@ def _read_device(block: Block | None) -> EyotDeviceOptions | None:
     device = EyotDeviceOptions(
         name=block.string("name"),
         account=block.string("account", default="$G"),
-        answers=block.strings("answers") or ANSWERS,
+        answers=block.strings("answers") or DEFAULT_ANSWERS,
     )
     block.remember("device_account", "account")
     if device.name and not is_token(device.name):

@@ -34,6 +34,8 @@ from eyot_daemon.monitor.metrics import CONTENT_TYPE, exposition
 from eyot_daemon.monitor.page.answers import PATHS as PAGE_PATHS
 from eyot_daemon.monitor.page.answers import PageAnswers
 from eyot_daemon.monitor.queries import Query, connz_query, healthz_query, jsz_query, leafz_query, subsz_query
+from eyot_daemon.monitor.support_bundle import PATH as BUNDLE
+from eyot_daemon.monitor.support_bundle import SupportBundle, as_response
 from eyot_daemon.net.binding import bind
 from eyot_serving.http_server import HttpRequest, HttpResponse, plain_text, serve
 
@@ -53,9 +55,15 @@ Page = Callable[[Query], object]
 class Monitoring:
     """The pages of one server and the sockets they are served on."""
 
-    def __init__(self, clients: Clients, page: Callable[[], PageAnswers | None] = lambda: None) -> None:
+    def __init__(
+        self,
+        clients: Clients,
+        page: Callable[[], PageAnswers | None] = lambda: None,
+        bundle: SupportBundle | None = None,
+    ) -> None:
         self.clients = clients
         self._page = page
+        self._bundle = bundle
         self.broker = clients.broker
         self.requests: Counter[str] = Counter()
         self._cpu = monitor_server.CpuMeter()
@@ -191,6 +199,8 @@ class Monitoring:
         answers = self._page()
         if answers is not None and path.removeprefix(self._base) in PAGE_PATHS:
             return answers.answer(path.removeprefix(self._base), request)
+        if path == BUNDLE and self._bundle is not None and request.peer.unix:
+            return as_response(*self._bundle.make())
         if path == self._base + "/metrics":
             self.requests["/metrics"] += 1
             return HttpResponse(exposition(self.clients), CONTENT_TYPE)

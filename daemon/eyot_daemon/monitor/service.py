@@ -11,6 +11,7 @@ import trio
 
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.config.options import Options
+from eyot_daemon.monitor.support_bundle import SupportBundle
 from eyot_daemon.net.tls_context import monitoring_context
 from eyot_daemon.process.ports_file import Ports, urls
 from eyot_daemon.process.service import ReloadSteps, Runtime
@@ -35,15 +36,23 @@ class MonitoringConfiguration(NamedTuple):
 
 
 class MonitoringService:
-    """The pages of one daemon. `env` is the process's environment, `page` gives the local page while it is served."""
+    """The pages of one daemon.
+
+    `env` is the process's environment, `page` gives the local page while it is served, `bundle` makes support bundles.
+    """
 
     name = "monitoring"
 
     def __init__(
-        self, clients: Clients, env: Mapping[str, str], page: Callable[[], PageAnswers | None] = lambda: None
+        self,
+        clients: Clients,
+        env: Mapping[str, str],
+        page: Callable[[], PageAnswers | None] = lambda: None,
+        bundle: SupportBundle | None = None,
     ) -> None:
         self._clients = clients
         self._page = page
+        self._bundle = bundle
         self._env = env
         self._pages: Monitoring | None = None
 
@@ -60,7 +69,7 @@ class MonitoringService:
             return
         from eyot_daemon.monitor.pages import Monitoring  # a daemon without pages starts without their libraries
 
-        pages = self._pages = Monitoring(self._clients, self._page)
+        pages = self._pages = Monitoring(self._clients, self._page, self._bundle)
         host = options.http_host or options.host
         if options.http_port:
             self._listen(pages, "http", host, options.http_port, runtime.ports)

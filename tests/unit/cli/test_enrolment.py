@@ -442,7 +442,7 @@ def test_what_a_device_keeps(hub: Hub, places: Places) -> None:
     conf = parse_file(places.config).plain()
     assert conf["server_name"] == "pump"
     assert conf["jetstream"] == {"domain": "pump"}
-    assert conf["eyot"] == {"device": {"name": "pump"}}
+    assert conf["eyot"] == {"device": {"name": "pump", "answers": ["status", "sync", "top", "support-bundle"]}}
     assert conf["leafnodes"] == {"remotes": [{"urls": list(URLS), "credentials": str(places.files.creds)}]}
 
 

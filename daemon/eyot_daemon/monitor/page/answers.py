@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import cache
 from hashlib import sha256
 from importlib import resources
@@ -16,21 +16,15 @@ from importlib import resources
 import msgspec
 
 from eyot_daemon.client.clients import Clients
-from eyot_daemon.monitor import accounts as monitor_accounts
-from eyot_daemon.monitor import server as monitor_server
 from eyot_daemon.monitor.page.access import PATHS as ACTION_PATHS
 from eyot_daemon.monitor.page.access import Access
-from eyot_daemon.monitor.page.bundle import archive, bundle_name
 from eyot_daemon.monitor.page.history import History, HistoryReport
-from eyot_daemon.monitor.page.recent_log import RecentLog
-from eyot_daemon.monitor.page.redacted_config import redacted_config
 from eyot_daemon.monitor.page.report import PageReporter
-from eyot_daemon.router.providers import HealthzQuery, JszQuery, LeafzQuery
+from eyot_daemon.monitor.support_bundle import PATH as BUNDLE
+from eyot_daemon.monitor.support_bundle import SupportBundle, as_response
 from eyot_serving.browsers import is_own_name
 from eyot_serving.http_server import HttpRequest, HttpResponse, plain_text
-from eyot_wire.go.time import ns_to_rfc3339
 
-BUNDLE = "/eyot/support-bundle"
 PATHS = ("/eyot/page", "/eyot/page.json", "/eyot/history.json", BUNDLE, *ACTION_PATHS)
 _INLINE = re.compile(rb"<(style|script)>(.*?)</\1>", re.DOTALL)
 _MINUTE_NS = 60 * 10**9
@@ -43,15 +37,15 @@ _HEADERS = (
 
 
 class PageAnswers:
-    """What the page's addresses answer. The service owns `history` and `recent`; `sample` adds the present to the history."""
+    """What the page's addresses answer. The service owns `history`; `sample` adds the present to it."""
 
     def __init__(
-        self, clients: Clients, history: History, recent: RecentLog, sample: Callable[[], None], access: Access
+        self, clients: Clients, history: History, bundle: SupportBundle, sample: Callable[[], None], access: Access
     ) -> None:
         self._clients = clients
         self._history = history
-        self._recent = recent
-        self._reporter = PageReporter(clients, recent)
+        self._support_bundle = bundle
+        self._reporter = PageReporter(clients, bundle.recent)
         self._sample = sample
         self._access = access
 
@@ -70,36 +64,16 @@ class PageAnswers:
         if path == "/eyot/page.json":
             return _json(self._reporter.report())
         if path == "/eyot/history.json":
-            return _json(self._day())
+            return _json(self.day())
         return self._access.may_have_bundle(request) or self._bundle()
 
-    def _day(self) -> HistoryReport:
+    def day(self) -> HistoryReport:
         """Return the history up to now."""
         self._sample()
         return self._history.report(self._clients.broker.clock.now_ns() // _MINUTE_NS)
 
     def _bundle(self) -> HttpResponse:
-        broker = self._clients.broker
-        now_ns = broker.clock.now_ns()
-        name = bundle_name(broker.server_name, ns_to_rfc3339(now_ns))
-        content = archive(name, self._files(), now_ns // 10**9)
-        headers = (*_HEADERS, ("Content-Disposition", f'attachment; filename="{name}.tar.gz"'))
-        return HttpResponse(content, "application/gzip", 200, headers)
-
-    def _files(self) -> Mapping[str, bytes]:
-        clients, broker = self._clients, self._clients.broker
-        jsz = JszQuery(accounts=True, streams=True, consumers=True)
-        pages = {
-            "page.json": self._reporter.report(),
-            "history.json": self._day(),
-            "healthz.json": monitor_server.healthz(clients, HealthzQuery(details=True)),
-            "leafz.json": monitor_accounts.leafz(broker, LeafzQuery()),
-            "jsz.json": monitor_accounts.jsz(broker, jsz),
-        }
-        files = {path: msgspec.json.format(msgspec.json.encode(page), indent=2) for path, page in pages.items()}
-        files["configuration.json"] = redacted_config(broker.options.config_file).encode()
-        files["log.txt"] = "".join(f"{line}\n" for line in self._recent.lines()).encode("utf-8", "backslashreplace")
-        return files
+        return as_response(*self._support_bundle.make(), _HEADERS)
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,30 +11,32 @@ import trio
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.config.options import Options
 from eyot_daemon.monitor.page.controls import Controls
+from eyot_daemon.monitor.support_bundle import SupportBundle
 from eyot_daemon.process.service import ReloadSteps, Runtime
 from eyot_daemon.router.providers import HealthzQuery, Unhealthy
 
 if TYPE_CHECKING:
     from eyot_daemon.monitor.page.answers import PageAnswers
 
-log = logging.getLogger("eyot")
-
 
 class PageService:
     """Runs while the page is configured.
 
     `store_path`: the directory of JetStream's store, None while there is none. `controls`: what its actions steer.
+    `bundle` makes support bundles, and keeps the last lines of the log.
     """
 
     name = "page"
 
-    def __init__(self, clients: Clients, store_path: Callable[[], Path | None], controls: Controls) -> None:
+    def __init__(
+        self, clients: Clients, store_path: Callable[[], Path | None], controls: Controls, bundle: SupportBundle
+    ) -> None:
         self._clients = clients
         self._store_path = store_path
         self._controls = controls
+        self._bundle = bundle
         self._nursery: trio.Nursery | None = None
         self._scope: trio.CancelScope | None = None
-        self._log: logging.Handler | None = None
         #: what the page's addresses answer; None: the page is not served
         self.answers: PageAnswers | None = None
 
@@ -67,25 +68,21 @@ class PageService:
         from eyot_daemon.monitor.page.access import Access
         from eyot_daemon.monitor.page.answers import PageAnswers
         from eyot_daemon.monitor.page.history import History
-        from eyot_daemon.monitor.page.recent_log import RecentLog
         from eyot_daemon.monitor.page.sampler import Sampler
 
         assert self._nursery is not None
-        history, recent = History(), RecentLog()
-        self._log, self._scope = recent, trio.CancelScope()
-        log.addHandler(recent)
+        history = History()
+        self._scope = trio.CancelScope()
         sampler = Sampler(self._clients.broker, history, self._store_path)
         self.answers = PageAnswers(
-            self._clients, history, recent, sampler.sample, Access(self._clients, self._controls)
+            self._clients, history, self._bundle, sampler.sample, Access(self._clients, self._controls)
         )
         self._nursery.start_soon(_run, self._scope, sampler.run)
 
     def _end(self) -> None:
-        if self._log is not None:
-            log.removeHandler(self._log)
         if self._scope is not None:
             self._scope.cancel()
-        self.answers = self._log = self._scope = None
+        self.answers = self._scope = None
 
 
 async def _run(scope: trio.CancelScope, run: Callable[[], Awaitable[None]]) -> None:
