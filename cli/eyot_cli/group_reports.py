@@ -9,8 +9,9 @@ import msgspec
 from msgspec import Struct
 
 from eyot_cli.device import page, support_bundle
-from eyot_cli.devices import ask_group, show_group
 from eyot_cli.failure import Failure
+from eyot_cli.fleet.asking import ask_group, show_group
+from eyot_cli.private_files import write_new
 from eyot_cli.show import count, print_json, span
 from eyot_wire.doctor.check import Check
 from eyot_wire.doctor.installation import installation
@@ -129,11 +130,11 @@ def _worst_row(checks: list[Check]) -> tuple[Piece, ...]:
 
 def support_bundles(target: Target, folder: Path) -> None:
     """Write each device's support bundle into a folder. Exits with status 3 if one does not answer."""
-    from eyot_cli.support_bundle import keep_bundle
 
     async def ask(client: Client, name: str) -> StoredBundle:
         _, content = await support_bundle(client, name)
-        path = keep_bundle(folder / f"eyot-support-{name}.tar.gz", content, replace=True)
+        path = folder / f"eyot-support-{name}.tar.gz"
+        write_new(path.absolute(), content, replace=True)
         return StoredBundle(str(path), len(content))
 
     answers = ask_group(target, ask)

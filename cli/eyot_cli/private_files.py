@@ -40,6 +40,13 @@ def write_private(path: Path, data: bytes, mode: int = FILE_MODE, *, owner: tupl
         raise Failure(f"{path}: {error.strerror}: check the folder's owner and free space") from error
 
 
+def write_new(path: Path, data: bytes, *, replace: bool) -> None:
+    """Write a private file that is not there yet, or `replace` it. Raises Failure."""
+    if path.exists() and not replace:
+        raise Failure(f"{path} exists: replace it with --force, or name another one")
+    write_private(path, data)
+
+
 def read_text(path: Path) -> str:
     """Read a file of the store. Raises Failure."""
     try:

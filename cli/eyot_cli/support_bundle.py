@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from eyot_cli.failure import Failure
-from eyot_cli.private_files import write_private
+from eyot_cli.private_files import write_new
 from eyot_cli.show import print_json, print_line
-from eyot_wire.quoting import printable
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -51,7 +50,7 @@ def support_bundle(target: Target, output: Path | None, force: bool) -> None:
     path = output or Path(f"{name}.tar.gz")
     if path.is_dir():
         path /= f"{name}.tar.gz"
-    keep_bundle(path, content, replace=force)
+    write_new(path.absolute(), content, replace=force)
     if target.as_json:
         print_json({"file": str(path), "bytes": len(content)})
     else:
@@ -72,11 +71,3 @@ def _fetch(target: Target) -> tuple[str, bytes]:
     from datetime import UTC, datetime
 
     return f"eyot-support-{datetime.now(UTC):%Y-%m-%dT%H%M%S}", target.get(PATH)
-
-
-def keep_bundle(path: Path, content: bytes, *, replace: bool) -> Path:
-    """Write an archive that its owner alone can read. Raises Failure."""
-    if path.exists() and not replace:
-        raise Failure(f"{printable(str(path))} exists: replace it with --force, or name another file with -o")
-    write_private(path.absolute(), content)
-    return path

@@ -29,9 +29,9 @@ from eyot_daemon.monitor.expiry import ExpiryService
 from eyot_daemon.monitor.flash import FlashService
 from eyot_daemon.monitor.page.controls import Controls
 from eyot_daemon.monitor.page.service import PageService
+from eyot_daemon.monitor.page.support_bundle import SupportBundle
 from eyot_daemon.monitor.service import MonitoringService
 from eyot_daemon.monitor.status_line import status_line
-from eyot_daemon.monitor.support_bundle import SupportBundle
 from eyot_daemon.monitor.system_services import SystemServices
 from eyot_daemon.mqtt.service import MqttService, Speaker
 from eyot_daemon.net import early_listen

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from eyot_cli.device import page
-from eyot_cli.devices import asker, with_own_login
 from eyot_cli.failure import Failure
+from eyot_cli.fleet.asking import asker, with_own_login
 from eyot_cli.fleet.selection import select_devices
 from eyot_cli.show import print_json, print_line, print_table, span
 from eyot_cli.target import Target

@@ -19,8 +19,8 @@ from eyot_daemon.config.jetstream import EyotDeviceOptions
 from eyot_daemon.config.options import Options
 from eyot_daemon.monitor import server as monitor_server
 from eyot_daemon.monitor.connz import BadQuery, ConnzQuery, connz
+from eyot_daemon.monitor.page.support_bundle import SupportBundle
 from eyot_daemon.monitor.server import CpuMeter, status_report, sync_report
-from eyot_daemon.monitor.support_bundle import SupportBundle
 from eyot_daemon.process.service import ReloadSteps, Runtime
 from eyot_daemon.router.providers import HealthzQuery, Unhealthy
 from eyot_daemon.router.subscription import CallbackDest, Kind, Origin, Subscription

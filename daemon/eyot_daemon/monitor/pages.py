@@ -33,9 +33,9 @@ from eyot_daemon.monitor.connz import BadQuery
 from eyot_daemon.monitor.metrics import CONTENT_TYPE, exposition
 from eyot_daemon.monitor.page.answers import PATHS as PAGE_PATHS
 from eyot_daemon.monitor.page.answers import PageAnswers
+from eyot_daemon.monitor.page.support_bundle import PATH as BUNDLE
+from eyot_daemon.monitor.page.support_bundle import SupportBundle, as_response
 from eyot_daemon.monitor.queries import Query, connz_query, healthz_query, jsz_query, leafz_query, subsz_query
-from eyot_daemon.monitor.support_bundle import PATH as BUNDLE
-from eyot_daemon.monitor.support_bundle import SupportBundle, as_response
 from eyot_daemon.net.binding import bind
 from eyot_serving.http_server import HttpRequest, HttpResponse, plain_text, serve
 

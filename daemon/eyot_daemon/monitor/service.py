@@ -11,7 +11,7 @@ import trio
 
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.config.options import Options
-from eyot_daemon.monitor.support_bundle import SupportBundle
+from eyot_daemon.monitor.page.support_bundle import SupportBundle
 from eyot_daemon.net.tls_context import monitoring_context
 from eyot_daemon.process.ports_file import Ports, urls
 from eyot_daemon.process.service import ReloadSteps, Runtime

@@ -20,8 +20,8 @@ from eyot_daemon.monitor.page.access import PATHS as ACTION_PATHS
 from eyot_daemon.monitor.page.access import Access
 from eyot_daemon.monitor.page.history import History, HistoryReport
 from eyot_daemon.monitor.page.report import PageReporter
-from eyot_daemon.monitor.support_bundle import PATH as BUNDLE
-from eyot_daemon.monitor.support_bundle import SupportBundle, as_response
+from eyot_daemon.monitor.page.support_bundle import PATH as BUNDLE
+from eyot_daemon.monitor.page.support_bundle import SupportBundle, as_response
 from eyot_serving.browsers import is_own_name
 from eyot_serving.http_server import HttpRequest, HttpResponse, plain_text
 

@@ -11,7 +11,7 @@ import trio
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.config.options import Options
 from eyot_daemon.monitor.page.controls import Controls
-from eyot_daemon.monitor.support_bundle import SupportBundle
+from eyot_daemon.monitor.page.support_bundle import SupportBundle
 from eyot_daemon.process.service import ReloadSteps, Runtime
 from eyot_daemon.router.providers import HealthzQuery, Unhealthy
 
