@@ -93,8 +93,9 @@ class Cluster:
         for hub in self.hubs:
             hub.kill()
 
-    def cpu_s(self) -> float:
-        return sum(cpu_s(hub) for hub in self.hubs if hub.process is not None)
+    def cpu_s(self) -> dict[str, float]:
+        """Return the processor time of each server that runs."""
+        return {hub.name: cpu_s(hub) for hub in self.hubs if hub.process is not None}
 
     def resident(self) -> int:
         return sum(resident_bytes(hub) for hub in self.hubs if hub.process is not None)
@@ -172,10 +173,9 @@ def storm(
     devices.ask("begin")
     used = cluster.cpu_s()
     before()
-    # A killed server's time is gone with it: what counts begins at 0 for those that were started.
-    used = 0.0 if restarted else used
     found = devices.all_linked()
-    spent = cluster.cpu_s() - used
+    # A server that was started meanwhile began at 0.
+    spent = sum(now - (0.0 if restarted else used.get(name, 0.0)) for name, now in cluster.cpu_s().items())
     after = found.linked_after or [0.0]
     return {
         "linked again": float(len(found.linked_after)),
@@ -191,10 +191,10 @@ def storm(
 def steady(cluster: Cluster, devices: Devices, seconds: float) -> dict[str, float]:
     """The figures of links that nobody uses, or that carry what the devices publish."""
     devices.ask()
-    used, begun = cluster.cpu_s(), time.monotonic()
+    used, begun = sum(cluster.cpu_s().values()), time.monotonic()
     time.sleep(seconds)
     elapsed = time.monotonic() - begun
-    found, used = devices.ask(), cluster.cpu_s() - used
+    found, used = devices.ask(), sum(cluster.cpu_s().values()) - used
     day = 86400 / elapsed / devices.count
     return {
         "CPU ms/s": 1e3 * used / elapsed,
@@ -223,10 +223,12 @@ async def make_stream(port: int, replicas: int) -> None:
     await client.close()
 
 
-def play(kind: str, count: int, options: argparse.Namespace, *, isolate: bool) -> list[Row]:
+def play(kind: str, count: int, options: argparse.Namespace, *, isolate: bool, cluster_name: str) -> list[Row]:
     """All scenarios with so many devices."""
     rows: list[Row] = []
     name = "eyotd, one" if kind == "eyotd" else f"nats-server {options.version}, three"
+    name += ", isolated" if isolate else ""
+    name += ", one cluster name" if cluster_name else ""
 
     def note(what: str, figures: dict[str, float]) -> None:
         rows.append(Row(f"{name}: {what}", count, figures))
@@ -237,7 +239,7 @@ def play(kind: str, count: int, options: argparse.Namespace, *, isolate: bool) -
         cluster.start()
         asyncio.run(make_stream(cluster.hubs[0].client_port, len(cluster.hubs)))
         empty = cluster.resident()
-        devices = Devices(count, options.processes, cluster.ports)
+        devices = Devices(count, options.processes, cluster.ports, cluster=cluster_name)
         try:
             note("all link", storm(cluster, devices, lambda: None))
             time.sleep(SETTLED_S)
@@ -338,11 +340,12 @@ def main() -> None:
         if options.tokens:
             rows.append(tokens(options.tokens, options))
         if options.crowded:
-            rows += play(nats_server, options.crowded, options, isolate=False)
+            rows += play(nats_server, options.crowded, options, isolate=False, cluster_name="")
+            rows += play(nats_server, options.crowded, options, isolate=True, cluster_name="")
         for count in options.devices:
-            rows += play(nats_server, count, options, isolate=True)
+            rows += play(nats_server, count, options, isolate=True, cluster_name="devices")
         for count in options.eyotd:
-            rows += play("eyotd", count, options, isolate=True)
+            rows += play("eyotd", count, options, isolate=True, cluster_name="devices")
     finally:
         console.print(tables(rows), markup=False)
         console.print(f"load {os.getloadavg()[0]:.1f} at the end")

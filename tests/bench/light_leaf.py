@@ -16,7 +16,7 @@ import selectors
 import socket
 import ssl
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -41,6 +41,8 @@ class Plan:
     tls_ca: str = ""
     #: credentials by number: JWT and seed; empty: user and password
     creds: tuple[tuple[str, str], ...] = ()
+    #: cluster name that all devices give; "": each its own name, as a device alone does
+    cluster: str = ""
     #: seconds between two status messages of a device; 0: none
     status_every_s: float = 0.0
 
@@ -247,7 +249,7 @@ class Fleet:
 
     def _connect(self, leaf: Leaf) -> None:
         number, name = leaf.number, f"leaf{leaf.number}"
-        hello: dict[str, Any] = {"version": "2.12.0", "server_id": f"N{number:055}", "name": name, "cluster": name, "domain": name,
+        hello: dict[str, Any] = {"version": "2.12.0", "server_id": f"N{number:055}", "name": name, "cluster": self.plan.cluster or name, "domain": name,
                  "jetstream": True, "headers": True, "protocol": 1}  # fmt: skip
         nonce = leaf.tail.partition(b"\n")[0].decode()
         leaf.tail = b""
@@ -297,7 +299,7 @@ def run(plan: Plan, orders: Connection) -> None:
 
 def _status(fleet: Fleet, every_s: float) -> None:
     """Let linked devices publish their status that often from now on; 0: not any more."""
-    fleet.plan = Plan(fleet.plan.numbers, fleet.plan.ports, fleet.plan.tls_ca, fleet.plan.creds, every_s)
+    fleet.plan = replace(fleet.plan, status_every_s=every_s)
     now = time.monotonic()
     for leaf in fleet.leaves:
         if leaf.is_linked:

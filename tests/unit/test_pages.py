@@ -64,7 +64,9 @@ def test_commands() -> None:
     scripts = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["scripts"]
     said = "\n".join(page.read_text() for page in PAGES)
     assert set(re.findall(r"\beyot(?:d|-check|-hub)\b", said)) <= set(scripts)
-    commands = re.findall(r"(?:`|^ {4})eyot (?:--?\w+ \S+ )*([a-z][a-z-]*)(?: (ls|info|wait|forget)\b)?", said, re.MULTILINE)
+    commands = re.findall(
+        r"(?:`|^ {4})eyot (?:--?\w+ \S+ )*([a-z][a-z-]*)(?: (ls|info|wait|forget)\b)?", said, re.MULTILINE
+    )
     assert len(commands) > 20
     for name, inner in commands:
         command = cli.commands[name]
