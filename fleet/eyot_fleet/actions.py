@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from eyot_fleet.audit import Audit
     from eyot_fleet.state import State
 
-T = TypeVar("T", DeviceSettings, Group, SourceRule)
-_KINDS: Final[dict[type, str]] = {DeviceSettings: "device", Group: "group", SourceRule: "sources"}
+T = TypeVar("T", bound=DeviceSettings | Group | SourceRule)
+_KINDS: Final[dict[type[Struct], str]] = {DeviceSettings: "device", Group: "group", SourceRule: "sources"}
 
 
 class Revision(Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
-from eyot_fleet.errors import ConnectionLost, NoAnswer, Refused
+from eyot_fleet.errors import ConnectionLost, FleetError, NoAnswer, Refused
 from eyot_fleet.login import Login, split_server
 from eyot_wire import frames, headers, info
 from eyot_wire.nuid import nuid
@@ -66,6 +66,10 @@ class Subscription:
     async def take(self) -> list[frames.Msg]:
         """Wait for messages, and return all that wait."""
         await self._wakeup.wait()
+        return self.take_now()
+
+    def take_now(self) -> list[frames.Msg]:
+        """Return all messages that wait."""
         self._wakeup = trio.Event()
         found = list(self._waiting)
         self._waiting.clear()
@@ -221,6 +225,7 @@ async def connected(login: Login, name: str = CLIENT_NAME) -> AsyncIterator[Conn
     """
     connection = await _dial(login, name)
     lost: list[ConnectionLost] = []
+    failed: list[FleetError] = []
     async with trio.open_nursery() as nursery:
 
         async def run(task: object) -> None:
@@ -234,12 +239,14 @@ async def connected(login: Login, name: str = CLIENT_NAME) -> AsyncIterator[Conn
             nursery.start_soon(run, task)
         try:
             yield connection
+        except FleetError as error:  # a nursery would wrap it
+            failed.append(error)
         finally:
             nursery.cancel_scope.cancel()
             with trio.CancelScope(shield=True), trio.move_on_after(1.0):
                 await trio.aclose_forcefully(connection._stream)
-    if lost:
-        raise lost[0]
+    if lost or failed:
+        raise (lost or failed)[0]
 
 
 async def _dial(login: Login, name: str) -> Connection:

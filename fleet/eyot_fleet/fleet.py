@@ -63,7 +63,7 @@ class Fleet:
         self.waiting: set[str] = set()
         self._histories: dict[str, DayHistory] = {}
         self.histories_changed: set[str] = set()
-        self._enrolled: dict[str, EnrolledDevice] = {}
+        self.enrolled: dict[str, EnrolledDevice] = {}
         self._forged_at: dict[str, float] = {}
         #: the device that had a JetStream domain first
         self._domains: dict[str, str] = {}
@@ -193,8 +193,8 @@ class Fleet:
 
     def enrol(self, devices: Mapping[str, EnrolledDevice], now: float) -> tuple[list[str], list[str]]:
         """Take all enrolment records; return names that came and names that went, which are revoked."""
-        before = self._enrolled
-        self._enrolled = dict(devices)
+        before = self.enrolled
+        self.enrolled = dict(devices)
         changed = [name for name, device in devices.items() if before.get(name) != device]
         self._apply_desired(changed, now)
         came = []
@@ -212,7 +212,7 @@ class Fleet:
         gone = [
             record
             for record in self.index
-            if record.enrolled_at is not None and record.revoked_at is None and record.name not in self._enrolled
+            if record.enrolled_at is not None and record.revoked_at is None and record.name not in self.enrolled
         ]
         for record in gone:
             self._put(replace(record, revoked_at=now), now)
@@ -234,7 +234,7 @@ class Fleet:
         return replace(record, labels=labels, config=config)
 
     def _labels(self, name: str) -> tuple[str, ...]:
-        enrolled, own = self._enrolled.get(name), self.settings.get(name)
+        enrolled, own = self.enrolled.get(name), self.settings.get(name)
         found = {*(() if enrolled is None else enrolled.tags), *(() if own is None else own.labels)}
         return tuple(sorted(found))
 

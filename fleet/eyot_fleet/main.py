@@ -1,0 +1,443 @@
+"""`eyot-fleet`: the service, and the operator's commands on its state at the hub."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import sys
+import time
+from functools import partial, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+import msgspec
+import trio
+
+from eyot_fleet.config import FleetConfig, address, read_config
+from eyot_fleet.connection import connected
+from eyot_fleet.desired import DeviceSettings, Group, SourceRule
+from eyot_fleet.device_index import DeviceIndex
+from eyot_fleet.device_query import PAGE_SIZE_MAX, SORTS, DeviceQuery
+from eyot_fleet.device_record import STATES, DeviceRecord
+from eyot_fleet.errors import ConfigError, FleetError
+from eyot_fleet.show import HEADS, device_row, moment, print_json, print_table
+from eyot_wire.quoting import printable
+from eyot_wire.untrusted import decode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from eyot_fleet.actions import Actions
+    from eyot_fleet.audit import Audit
+    from eyot_fleet.state import State
+
+T = TypeVar("T")
+DEFAULT_CONFIG: Final = "/etc/eyot/fleet.toml"
+#: sysexits.h: a mistake on the command line or in the configuration does not mend itself.
+EX_CONFIG: Final = 78
+BY: Final = "command line"
+
+
+class _Hub:
+    """What a command uses at the hub."""
+
+    def __init__(self, state: State, audit: Audit, actions: Actions) -> None:
+        self.state, self.audit, self.actions = state, audit, actions
+
+
+def _guarded(command: Callable[..., T]) -> Callable[..., T]:
+    """Turn errors into one line and an exit status."""
+
+    @wraps(command)
+    def run(*args: Any, **words: Any) -> T:
+        try:
+            return command(*args, **words)
+        except ConfigError as error:
+            print(f"eyot-fleet: {printable(str(error))}", file=sys.stderr)
+            sys.exit(EX_CONFIG)
+        except FleetError as error:
+            print(f"eyot-fleet: {printable(str(error))}", file=sys.stderr)
+            sys.exit(1)
+
+    return run
+
+
+def _at_hub(config: FleetConfig, use: Callable[[_Hub], Awaitable[T]]) -> T:
+    """Run a command with the state at the hub. Raises FleetError."""
+    from eyot_fleet.actions import Actions
+    from eyot_fleet.audit import Audit
+    from eyot_fleet.jetstream import JetStream
+    from eyot_fleet.state import State
+
+    async def run() -> T:
+        async with connected(config.hub, "eyot-fleet command") as connection:
+            jetstream = JetStream(connection)
+            state, audit = State(jetstream, config.state), Audit(jetstream, config.state)
+            await state.open()
+            await audit.open()
+            return await use(_Hub(state, audit, Actions(state, audit)))
+        raise AssertionError("the block returns or raises")
+
+    return trio.run(run)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "-c", "--config", "path", default=DEFAULT_CONFIG, envvar="EYOT_FLEET_CONFIG", help="the configuration file"
+)
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@click.pass_context
+def cli(context: click.Context, path: str, as_json: bool) -> None:
+    """Know every device of a fleet, and what it should be."""
+    context.obj = (Path(path), as_json)
+
+
+def _config() -> FleetConfig:
+    path, _ = click.get_current_context().find_root().obj
+    return read_config(path)
+
+
+def _as_json() -> bool:
+    return bool(click.get_current_context().find_root().obj[1])
+
+
+@cli.command()
+@_guarded
+def serve() -> None:
+    """Run the service until SIGTERM or SIGINT."""
+    config = _config()
+
+    logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr)
+    trio.run(_serve, config)
+
+
+async def _serve(config: FleetConfig) -> None:
+    from eyot_fleet.metrics import Pages
+    from eyot_fleet.service import Service
+    from eyot_serving import http_server
+
+    listener = _listen(config.http.listen)
+    service = Service(config)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_until_signal, nursery.cancel_scope)
+        nursery.start_soon(http_server.serve, listener, Pages(service).answer)
+        nursery.start_soon(service.run)
+
+
+def _listen(text: str) -> socket.socket:
+    host, port = address(text, "http.listen")
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise FleetError(f"http.listen: {text}: {error.strerror}") from None
+
+
+async def _until_signal(scope: trio.CancelScope) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            scope.cancel()
+            return
+
+
+@cli.command()
+@click.option("--offline", is_flag=True, help="only the file, without the hub")
+@_guarded
+def check(offline: bool) -> None:
+    """Check the configuration, and whether the hub takes the login."""
+    config = _config()
+    said = {"config": "ok"}
+    if not offline:
+
+        async def ask() -> dict[str, str]:
+            async with connected(config.hub, "eyot-fleet check") as connection:
+                found = {"hub": f"{connection.info.server_name or connection.server} {connection.info.version}"}
+            if config.system is not None:
+                async with connected(config.system_login(), "eyot-fleet check") as connection:
+                    found["system"] = "ok"
+            return found
+
+        said |= trio.run(ask)
+    if _as_json():
+        print_json(said)
+    else:
+        print("\n".join(f"{key}: {printable(value)}" for key, value in said.items()))
+
+
+# -- devices ---------------------------------------------------------------------------------------------------------
+
+
+@cli.command("ls")
+@click.argument("text", nargs=-1)
+@click.option("--label", "labels", multiple=True, help="only devices with this label")
+@click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="only devices in this state")
+@click.option("--alert", "alerts", multiple=True, help="only devices with this kind of alert; * for any")
+@click.option("--sort", type=click.Choice(list(SORTS)), default="state", help="order of the rows")
+@click.option("--descending", is_flag=True, help="the greatest first")
+@click.option("--page", type=click.IntRange(1), default=1, help="which page")
+@click.option("--size", type=click.IntRange(1, PAGE_SIZE_MAX), default=50, help="devices of a page")
+@_guarded
+def list_devices(
+    text: tuple[str, ...],
+    labels: tuple[str, ...],
+    states: tuple[str, ...],
+    alerts: tuple[str, ...],
+    sort: str,
+    descending: bool,
+    page: int,
+    size: int,
+) -> None:
+    """List devices, those that need somebody first.
+
+    TEXT is searched in names, labels, domains, versions and alerts. The state is as the service has written it.
+    """
+    query = DeviceQuery(
+        text=" ".join(text),
+        labels=labels,
+        states=states,
+        alerts=alerts,
+        sort=sort,
+        descending=descending,
+        page=page - 1,
+        size=size,
+    )
+    query.check()
+
+    async def read(hub: _Hub) -> list[DeviceRecord]:
+        found = []
+        for entry in await hub.state.devices.all():
+            if entry.value is not None:
+                try:
+                    found.append(decode_json(entry.value, DeviceRecord))
+                except msgspec.DecodeError as error:
+                    print(f"eyot-fleet: {printable(entry.key)}: {error}", file=sys.stderr)
+        return found
+
+    now, index = time.time(), DeviceIndex()
+    index.listening_since = float("inf")
+    for record in _at_hub(_config(), read):
+        index.put(record, now)
+    found = index.query(query)
+    if _as_json():
+        print_json(found)
+        return
+    print_table(HEADS, [device_row(record, now) for record in found.devices], "no such device")
+    counts = ", ".join(f"{found.states[state]} {state}" for state in STATES if state in found.states)
+    print(f"{found.total} of {found.fleet} devices{': ' + counts if counts else ''}")
+
+
+@cli.command()
+@click.argument("name")
+@_guarded
+def show(name: str) -> None:
+    """Show all that is known of a device, as JSON."""
+
+    async def read(hub: _Hub) -> bytes | None:
+        found = await hub.state.devices.get(name)
+        return None if found is None else found.value
+
+    value = _at_hub(_config(), read)
+    if value is None:
+        raise FleetError(f"no device {name} is known")
+    print_json(decode_json(value, DeviceRecord))
+
+
+@cli.command()
+@click.argument("name")
+@click.argument("labels", nargs=-1)
+@click.option("--reason", default="", help="why, for the history")
+@_guarded
+def label(name: str, labels: tuple[str, ...], reason: str) -> None:
+    """Set the operator's own labels of a device; without LABELS there are none. Those of its enrolment stay."""
+    _at_hub(_config(), lambda hub: hub.actions.set_labels(name, labels, BY, reason))
+
+
+@cli.command()
+@click.argument("name")
+@click.option("--reason", required=True, help="why nothing of the device is needed any more")
+@_guarded
+def release(name: str, reason: str) -> None:
+    """Let the hub remove a device's sources.
+
+    What the device has stored and the hub has not copied never arrives. What the hub has stays.
+    """
+    _at_hub(_config(), lambda hub: hub.actions.release(name, BY, reason))
+
+
+# -- what is desired -------------------------------------------------------------------------------------------------
+
+
+@cli.group()
+def group() -> None:
+    """Set what all devices with certain labels should be."""
+
+
+@group.command("set")
+@click.argument("name")
+@click.option("--label", "labels", multiple=True, help="a device must have all; without any, all devices belong")
+@click.option("--priority", type=int, default=0, help="of groups that say different, the highest counts")
+@click.option("--settings", type=click.File("rb"), required=True, help="a JSON file with the blocks sync and flash")
+@click.option("--reason", default="", help="why, for the history")
+@_guarded
+def set_group(name: str, labels: tuple[str, ...], priority: int, settings: Any, reason: str) -> None:
+    """Make or change a group."""
+    value = Group(labels=labels, priority=priority, settings=_settings(settings.read()), reason=reason)
+    _at_hub(_config(), lambda hub: hub.actions.write(name, value, BY))
+
+
+@cli.command("set")
+@click.argument("name")
+@click.option("--settings", type=click.File("rb"), required=True, help="a JSON file with the blocks sync and flash")
+@click.option("--reason", default="", help="why, for the history")
+@_guarded
+def set_device(name: str, settings: Any, reason: str) -> None:
+    """Set the settings of one device; they count before those of its groups."""
+    found = _settings(settings.read())
+
+    async def write(hub: _Hub) -> None:
+        value, revision = await hub.actions.read(DeviceSettings, name)
+        made = msgspec.structs.replace(value or DeviceSettings(), settings=found, reason=reason)
+        await hub.actions.write(name, made, BY, revision)
+
+    _at_hub(_config(), write)
+
+
+@cli.group()
+def sources() -> None:
+    """Say which streams of the devices the hub sources."""
+
+
+@sources.command("set")
+@click.argument("name")
+@click.option("--stream", required=True, help="the devices' stream")
+@click.option("--label", "labels", multiple=True, help="a device must have all; without any, all devices")
+@click.option("--shard-size", type=click.IntRange(1, 5000), default=200, help="sources of one stream at the hub")
+@click.option("--replicas", type=click.Choice(["1", "3", "5"]), default="1", help="of the streams at the hub")
+@click.option(
+    "--max-age", type=click.FloatRange(0), default=0.0, help="how long the hub keeps a message, seconds; 0: always"
+)
+@click.option("--max-bytes", type=int, default=-1, help="bytes of one stream at the hub; -1: no bound")
+@click.option("--filter", "filter_subject", default="", help="only messages of this subject")
+@click.option("--reason", default="", help="why, for the history")
+@_guarded
+def set_sources(
+    name: str,
+    stream: str,
+    labels: tuple[str, ...],
+    shard_size: int,
+    replicas: str,
+    max_age: float,
+    max_bytes: int,
+    filter_subject: str,
+    reason: str,
+) -> None:
+    """Make or change a rule: the hub's streams NAME-0, NAME-1 and so on source STREAM of each device."""
+    value = SourceRule(
+        stream=stream,
+        labels=labels,
+        shard_size=shard_size,
+        replicas=int(replicas),
+        max_age_s=max_age,
+        max_bytes=max_bytes,
+        filter_subject=filter_subject,
+        reason=reason,
+    )
+    _at_hub(_config(), lambda hub: hub.actions.write(name, value, BY))
+
+
+def _settings(text: bytes) -> dict[str, Any]:
+    try:
+        found = decode_json(text)
+    except msgspec.DecodeError as error:
+        raise FleetError(f"--settings: {error}") from None
+    if not isinstance(found, dict):
+        raise FleetError('--settings: expected a map, as in {"sync": {"streams": {"LOGS": {"priority": 2}}}}')
+    return found
+
+
+_FORMS: Final[dict[str, type[DeviceSettings] | type[Group] | type[SourceRule]]] = {
+    "device": DeviceSettings,
+    "group": Group,
+    "sources": SourceRule,
+}
+
+
+@cli.command("desired")
+@_guarded
+def list_desired() -> None:
+    """List groups, rules and settings of devices."""
+
+    async def read(hub: _Hub) -> list[dict[str, Any]]:
+        return [
+            {"key": entry.key, "revision": entry.revision, "value": decode_json(entry.value)}
+            for entry in await hub.state.desired.all()
+            if entry.value is not None
+        ]
+
+    found = _at_hub(_config(), read)
+    if _as_json():
+        print_json(found)
+        return
+    rows = [[each["key"], str(each["revision"]), _short(each["value"])] for each in sorted(found, key=_key)]
+    print_table(["what", ">revision", "value"], rows, "nothing is desired")
+
+
+def _key(each: dict[str, Any]) -> str:
+    return str(each["key"])
+
+
+@cli.command()
+@click.argument("kind", type=click.Choice(list(_FORMS)))
+@click.argument("name")
+@_guarded
+def history(kind: str, name: str) -> None:
+    """Show what was desired before, by whom and why, the latest first."""
+    found = _at_hub(_config(), lambda hub: hub.actions.history(_FORMS[kind], name))
+    if _as_json():
+        print_json(found)
+        return
+    rows = []
+    for each in found:
+        value = each.value
+        rows.append(
+            [
+                str(each.revision),
+                moment(each.at),
+                "" if value is None else value.by,
+                "removed" if value is None else _short(msgspec.to_builtins(value)),
+                "" if value is None else value.reason,
+            ]
+        )
+    print_table([">revision", "when (UTC)", "by", "value", "reason"], rows, "there is no history")
+
+
+@cli.command()
+@click.argument("kind", type=click.Choice(list(_FORMS)))
+@click.argument("name")
+@_guarded
+def remove(kind: str, name: str) -> None:
+    """Remove a group, a rule or a device's settings. Streams at the hub stay, with all that they hold."""
+    if not _at_hub(_config(), lambda hub: hub.actions.remove(_FORMS[kind], name, BY)):
+        raise FleetError(f"there is no {kind} {name}")
+
+
+@cli.command()
+@click.option("--count", type=click.IntRange(1, 1000), default=50, help="lines")
+@_guarded
+def audit(count: int) -> None:
+    """Show the last lines of the audit stream, the latest first."""
+    found = _at_hub(_config(), lambda hub: hub.audit.latest(count))
+    if _as_json():
+        print_json(found)
+        return
+    rows = [[each.at[:19], each.event, each.by, each.target, each.error or _short(each.detail)] for each in found]
+    print_table(["when (UTC)", "event", "by", "to", ""], rows, "there are no lines")
+
+
+def _short(value: Any) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+main = partial(cli, prog_name="eyot-fleet")
