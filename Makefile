@@ -13,7 +13,7 @@ NEEDS := packaging/ensure-packages
 # Two processes; the tests of one file run in one of them, one after the other.
 SIDE_BY_SIDE := -n 2 --dist loadfile
 
-.PHONY: demo-fleet mqtt-kills docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-hub hub-kills hub-wheel hub-cluster cuts storm soak damage upgrades power-loss deb deb-emulated apt-repo image image-run reproducible clean packages
+.PHONY: demo-fleet mqtt-kills docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-hub hub-kills hub-wheel hub-cluster hub-dag cuts storm soak damage upgrades power-loss deb deb-emulated apt-repo image image-run reproducible clean packages
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -108,6 +108,9 @@ hub-wheel:  ## the hub's jobs from the built wheel in a fresh virtual environmen
 hub-cluster: venv  ## the hub's jobs on a standalone cluster of Spark: packed environment, kills, times; CLUSTER="--rounds N"
 	@$(NEEDS) nats spark
 	$(BIN)/python tests/support/hub_cluster.py $(CLUSTER)
+
+hub-dag: venv  ## the example for Airflow, loaded by Airflow itself in a virtual environment of its own
+	$(BIN)/python tests/support/hub_dag.py
 
 cuts: venv  ## 200 random cuts of a leaf link and kills of its ends, clients on both sides; CUTS="--cuts N --hub KIND --seed N"
 	@$(NEEDS) nats

@@ -321,7 +321,8 @@ def _run_all(spark: SparkSession, config: Config, options: argparse.Namespace, s
         usable=lambda: usable(spark),
     )
     address = config.run.address
-    health = HealthServer(schedule, *address) if address and not options.once else None
+    page = Path(config.run.report_path) if config.run.report_path else None
+    health = HealthServer(schedule, *address, page) if address and not options.once else None
     if address and health is not None:
         log.info("health and metrics on %s:%d", address[0], health.port, extra={"port": health.port})
     try:

@@ -133,6 +133,9 @@ def test_all_jobs_run_and_stop_in_mid_work(spark: SparkSession, streams: Streams
         assert metric(port, 'eyot_hub_job_rows_total{job="ingest"}') == COUNT
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=60) as answer:
             assert json.load(answer)["status"] == "ok"
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as answer:
+            assert b"made again every 10 min" in answer.read()
+            assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
         streams.publish(readings(COUNT))
         running.until(lambda: running.rows("ingest") > COUNT)
         running.process.terminate()

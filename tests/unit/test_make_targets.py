@@ -57,6 +57,7 @@ BASE = {"python3", "python3-venv", "gcc", "python3-dev", "ca-certificates"}
         (["demo"], {"default-jre-headless"}),
         (["demo", "DEMO=--hub nats-server"], {"default-jre-headless", "nats-server"}),
         (["damage"], set()),
+        (["hub-dag"], set()),
         (["cuts"], {"nats-server"}),
         (["storm"], {"nats-server"}),
         (["walkthrough"], {"nats-server"}),

@@ -20,7 +20,7 @@ SOURCES = [
     "nats.py",
     *(
         str(source)
-        for folder in ("wire", "serving", "store", "sync", "daemon", "cli", "fleet", "hub", "tests")
+        for folder in ("wire", "serving", "store", "sync", "daemon", "cli", "fleet", "hub", "packaging", "tests")
         for source in (TOP / folder).rglob("*.py*")
     ),
 ]

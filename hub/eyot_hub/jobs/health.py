@@ -1,4 +1,4 @@
-"""The HTTP endpoint of `eyot-hub run`: `/healthz` as JSON, `/metrics` in Prometheus' text format 0.0.4."""
+"""The HTTP endpoint of `eyot-hub run`: `/healthz` as JSON, `/metrics` in Prometheus' text format 0.0.4, `/` the report."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Final
 
 from eyot_hub.jobs.schedule import Schedule, State
@@ -15,6 +16,11 @@ from eyot_hub.jobs.schedule import Schedule, State
 log = logging.getLogger(__name__)
 
 _TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+_PAGE: Final = "text/html; charset=utf-8"
+#: The page has neither scripts nor resources from elsewhere; its styles are its own.
+_PAGE_POLICY: Final = (
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 REQUEST_TIMEOUT_S: Final = 10.0
 _OF_JOBS: Final[tuple[tuple[str, str, str, Callable[[State], float | None]], ...]] = (
     ("rounds_total", "counter", "Rounds that succeeded.", lambda state: state.rounds),
@@ -81,8 +87,8 @@ def health(schedule: Schedule) -> dict[str, Any]:
 class HealthServer:
     """Serves the state of a schedule until `close`."""
 
-    def __init__(self, schedule: Schedule, host: str, port: int) -> None:
-        """Listen. Raises OSError."""
+    def __init__(self, schedule: Schedule, host: str, port: int, page: Path | None = None) -> None:
+        """Listen; `page`: the file with the report. Raises OSError."""
 
         class Handler(BaseHTTPRequestHandler):
             timeout = REQUEST_TIMEOUT_S
@@ -94,14 +100,23 @@ class HealthServer:
                 elif path == "/healthz":
                     found = health(schedule)
                     self._answer(200 if found["status"] == "ok" else 503, "application/json", json.dumps(found))
+                elif path == "/" and page is not None:
+                    try:
+                        self._answer(200, _PAGE, page.read_text(encoding="utf-8"))
+                    except FileNotFoundError:
+                        self._answer(503, _TEXT, "the report is not written yet\n")
                 else:
-                    self._answer(404, _TEXT, "/healthz, /metrics\n")
+                    self._answer(404, _TEXT, "/healthz, /metrics, and / where [run] report_path is set\n")
 
             def _answer(self, status: int, kind: str, text: str) -> None:
                 body = text.encode()
                 self.send_response(status)
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body)))
+                self.send_header("Cache-Control", "no-store")
+                self.send_header("X-Content-Type-Options", "nosniff")
+                if kind == _PAGE:
+                    self.send_header("Content-Security-Policy", _PAGE_POLICY)
                 self.end_headers()
                 self.wfile.write(body)
 

@@ -24,6 +24,7 @@ from eyot_hub.jobs.silver import quarantine_table, silver_table
 
 ROWS_MAX: Final = 500  # the most rows of a table
 PICTURED_MAX: Final = 60
+REFRESH_S_MIN: Final = 10
 DAYS_MAX: Final = 60
 #: Worst first; docs/hub/tables.md explains the classes.
 STATUSES: Final = ("missing", "lost", "moved_back", "unknown", "expired", "in_flight", "deleted", "filtered")
@@ -64,6 +65,9 @@ svg { width: 100%; min-width: 40rem; height: auto; display: block; } svg text { 
 svg .bar { fill: var(--bar); } svg .held { fill: var(--held); } svg .grid { stroke: var(--line); }
 svg .missing, svg .lost, svg .moved_back { fill: var(--bad); } svg .unknown, svg .expired { fill: var(--warn); } svg .in_flight { fill: var(--way); } svg .deleted, svg .filtered { fill: var(--quiet); }
 .meter { display: inline-block; width: 3.5rem; height: 0.5rem; border-radius: 3px; background: var(--line); margin-right: 0.4rem; overflow: hidden; }
+@media (max-width: 40rem) { body { margin: 1rem auto; padding: 0 0.7rem; } h1 { font-size: 1.35rem; } h2 { margin-top: 1.6rem; }
+  .cards { grid-template-columns: repeat(auto-fill, minmax(6.4rem, 1fr)); } .card { padding: 0.5rem 0.7rem; } .card b { font-size: 1.15rem; }
+  svg { min-width: 34rem; } td.text:first-child { position: sticky; left: 0; min-width: 8rem; background: var(--paper); } }
 @media print { :root { --ink: #000; --soft: #444; --line: #bbb; --paper: #fff; --card: #f4f4f4; --held: #b9d5ec; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } body { margin: 0; max-width: none; font-size: 11px; } svg { min-width: 0; } h2 { break-after: avoid; }
   tr, svg, .cards { break-inside: avoid; } .scroll { overflow: visible; } table { white-space: normal; } }
@@ -71,9 +75,9 @@ svg .missing, svg .lost, svg .moved_back { fill: var(--bad); } svg .unknown, svg
 """
 
 
-def write_report(spark: SparkSession, config: Config, path: str) -> None:
-    """Write the page from the tables as they are. Raises OSError."""
-    Path(path).write_text(render(collect(spark, config)), encoding="utf-8")
+def write_report(spark: SparkSession, config: Config, path: str, fresh_s: float | None = None) -> None:
+    """Write the page from the tables as they are; `fresh_s`: in how many seconds it is written again. Raises OSError."""
+    Path(path).write_text(render(collect(spark, config), fresh_s), encoding="utf-8")
 
 
 def collect(spark: SparkSession, config: Config) -> dict[str, Any]:
@@ -130,15 +134,17 @@ def _fleet(frame: DataFrame) -> dict[str, Any]:
     }
 
 
-def render(found: dict[str, Any]) -> str:
-    """Render the page."""
+def render(found: dict[str, Any], fresh_s: float | None = None) -> str:
+    """Render the page. With `fresh_s` the browser loads it again after so many seconds, without a script."""
     gaps, fleet, counts = found["gaps"], found["fleet"], Counter(found["gap_counts"])
     troubled = {_epoch(gap) for gap in gaps}
     origins = sorted(found["origins"], key=lambda row: _epoch(row) not in troubled)
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
+        f"<meta http-equiv=refresh content={max(REFRESH_S_MIN, round(fresh_s))}>" if fresh_s else "",
+        "<meta name=color-scheme content='light dark'>",
         f"<title>Eyot hub</title><style>{_STYLE}</style><h1>Eyot hub</h1>",
-        f"<p class=note>As of {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC</p>",
+        f"<p class=note>As of {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC{_fresh(fresh_s)}</p>",
         verdict(
             counts,
             found["tables"][0]["rows"] + found["expired"].get("bronze", 0),
@@ -190,6 +196,11 @@ def render(found: dict[str, Any]) -> str:
         _expired(found["expired"]),
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _fresh(fresh_s: float | None) -> str:
+    """Say how often the page is made, so that a reader notices a page that is no longer made."""
+    return f"; made again every {duration(fresh_s)}" if fresh_s else ""
 
 
 def _expired(rows: Mapping[str, int]) -> str:

@@ -128,7 +128,7 @@ def run_jobs(spark: SparkSession, config: Config, stop: Callable[[], bool]) -> l
 
     def report() -> Result:
         part = f"{run.report_path}.part"  # readers see the old page or the new one
-        write_report(spark, config, part)
+        write_report(spark, config, part, seconds(run.report))
         os.replace(part, run.report_path)
         return Result(detail={"report": run.report_path})
 

@@ -51,7 +51,7 @@ class Page(HTMLParser):
         self.text += data
 
 
-def page(rows: int = 95, **more: Any) -> str:
+def page(rows: int = 95, fresh_s: float | None = None, **more: Any) -> str:
     """The page of a hub with `rows` messages."""
     tables = [{"table": "bronze", "rows": rows, "files": 1}]
     nothing = {
@@ -65,7 +65,7 @@ def page(rows: int = 95, **more: Any) -> str:
         "quality": [],
         "expired": {},
     }
-    return render({"tables": tables, "per_day": [], "origins": [], **nothing, **more})
+    return render({"tables": tables, "per_day": [], "origins": [], **nothing, **more}, fresh_s)
 
 
 def test_the_whole_page() -> None:
@@ -82,6 +82,14 @@ def test_the_whole_page() -> None:
     assert any(tag == "rect" and attrs.get("class") == "missing" for tag, attrs in shown.elements)
     assert " of 1." not in shown.text
     assert "marked: missing" in shown.text
+
+
+def test_a_page_that_is_made_again_is_loaded_again() -> None:
+    fresh = Page(page(fresh_s=600.0))
+    assert ("meta", {"http-equiv": "refresh", "content": "600"}) in fresh.elements
+    assert "made again every 10 min" in fresh.text
+    assert "http-equiv" not in page()
+    assert ("meta", {"http-equiv": "refresh", "content": "10"}) in Page(page(fresh_s=0.1)).elements
 
 
 def test_an_empty_hub() -> None:
