@@ -28,7 +28,7 @@ $(VENV)/.complete: pyproject.toml packaging/debian-packages.txt $(wildcard */eyo
 	@$(NEEDS) base
 	test -x $(BIN)/python || python3 -m venv $(VENV)
 	echo "Installing Eyot and its tools into $(VENV) (PySpark is large: this takes a few minutes the first time)"
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[hub,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[hub,iceberg,dev]'
 	# Spark looks for packages named pyspark_* in the folders of sys.path, where an editable install does not put them.
 	echo "$(CURDIR)/hub" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/eyot-hub-editable.pth"
 	touch $@
@@ -97,7 +97,9 @@ bench-hub: venv  ## the Spark hub's rates
 hub-kills: venv  ## SIGKILL for drivers and workers of every job and of the sink, KILLS (20) each; SEED=n to repeat
 	@$(NEEDS) nats spark
 	$(BIN)/python tests/support/ingest_kills.py --kills $(or $(KILLS),20) --packed --restarts $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/support/ingest_kills.py --kills $(or $(KILLS),20) --format iceberg $(if $(SEED),--seed $(SEED))
 	$(BIN)/python tests/support/table_kills.py --kills $(or $(KILLS),20) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/support/table_kills.py --kills $(or $(KILLS),20) --format iceberg $(if $(SEED),--seed $(SEED))
 	$(BIN)/python tests/support/sink_kills.py --kills $(or $(KILLS),20) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python tests/support/sink_kills.py --kills $(or $(KILLS),20) --speculation $(if $(SEED),--seed $(SEED))
 

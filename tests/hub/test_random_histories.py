@@ -16,6 +16,7 @@ from eyot_hub.jobs.gaps import Gaps
 from support.hub_history import History
 from support.hub_truth import Hub
 from support.jobs_config import jobs_config
+from support.lake_formats import FORMATS, VARIABLE
 
 STEPS = 14
 #: More with HUB_SEEDS=FIRST:COUNT.
@@ -40,7 +41,10 @@ def numbers(hub: Hub) -> tuple[list[int], list[int], list[int]]:
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
-def test_every_table_says_what_happened(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+def test_every_table_says_what_happened(
+    spark: SparkSession, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, FORMATS[seed % 2])  # the formats in turn
     history = History(tmp_path / "server", seed)
     try:
         strict = jobs_config(history.streams.url, tmp_path)

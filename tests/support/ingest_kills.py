@@ -14,7 +14,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,10 +22,10 @@ if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parents[1])]
 
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from support.eyotd import Eyotd
 from support.job_process import JobProcess
+from support.lake_formats import FORMATS, file_uris
 from support.nats_server import NatsServer
 from support.server_process import ServerProcess
 from support.streams import Streams
@@ -47,6 +47,7 @@ class Trial:
     folder: Path
     seed: int
     packed: bool = False
+    table_format: str = "delta"
     messages: int = 20_000  # for each life
     per_commit: int = 500
     wait_s_max: float = 2.0  # from the first commit of a life to its end
@@ -61,7 +62,7 @@ class Trial:
         self._log = self.folder / "lake" / "bronze" / "_delta_log"
         self._toml = self.folder / "hub.toml"
         self._toml.write_text(
-            f'[nats]\nservers = "{self.url}"\n[lake]\npath = "{self.folder}/lake"\n'
+            f'[nats]\nservers = "{self.url}"\n[lake]\npath = "{self.folder}/lake"\nformat = "{self.table_format}"\n'
             f'[bronze]\nstreams = ["{STREAM}"]\nmax_messages_per_commit = {self.per_commit}\npartitions = 2\n'
             f"compact_every = 25\nfetch_bytes = '64k'\npacked_reads = {str(self.packed).lower()}\n"
             '[spark]\n"spark.master" = "local[2,4]"\n"spark.ui.enabled" = false\n'
@@ -96,13 +97,12 @@ class Trial:
 
     def rows(self) -> int:
         """Rows of the table now."""
-        return sum(self._added()) if self._log.exists() else 0
+        return sum(pq.read_metadata(uri).num_rows for uri in file_uris(self.folder / "lake", "bronze"))
 
     def check(self) -> None:
         """Every message is in the table, once."""
-        root = str(self.folder / "lake" / "bronze")
         numbers: list[int] = []
-        for uri in DeltaTable(root).file_uris():
+        for uri in file_uris(self.folder / "lake", "bronze"):
             numbers += map(
                 int, pq.read_table(uri, columns=["payload"], partitioning=None).column("payload").to_pylist()
             )
@@ -115,15 +115,14 @@ class Trial:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _added(self) -> Iterator[int]:
-        actions = DeltaTable(str(self._log.parent)).get_add_actions(flatten=True)
-        yield from (int(count) for count in actions.column("num_records").to_pylist())
-
     def _start(self) -> JobProcess:
         return JobProcess(["-m", "eyot_hub.main", "ingest", "-c", str(self._toml), "--once"], self.folder / "job.log")
 
     def _commits(self) -> int:
-        return len(list(self._log.glob("*.json"))) if self._log.exists() else 0
+        if self.table_format == "delta":
+            return len(list(self._log.glob("*.json"))) if self._log.exists() else 0
+        metadata = self.folder / "lake" / "bronze" / "metadata"
+        return max((int(file.name.partition("-")[0]) for file in metadata.glob("*.metadata.json")), default=0)
 
     def _await_commit(self, job: JobProcess) -> None:
         before, deadline = self._commits(), time.monotonic() + START_S_MAX
@@ -149,13 +148,14 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     parser.add_argument("--hub", choices=("eyotd", "nats-server"), default="eyotd")
+    parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="of the table")
     parser.add_argument("--packed", action="store_true")
     parser.add_argument("--restarts", action="store_true", help="restart the server, too")
     options = parser.parse_args()
     kind = Eyotd if options.hub == "eyotd" else NatsServer
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder, kind(CONFIG, Path(folder) / "server") as server:
         url = f"nats://127.0.0.1:{server.client_port}"
-        trial = Trial(url, Path(folder), options.seed, options.packed, server=server)
+        trial = Trial(url, Path(folder), options.seed, options.packed, options.format, server=server)
         print(f"seed {options.seed}")
         kinds = ["driver", "worker", "server"] if options.restarts else ["driver", "worker"]
         trial.run(random.Random(options.seed).choices(kinds, k=options.kills), report=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from eyot_hub.jobs.config import Config, convert
+from support.lake_formats import lake_format
 
 SILVER = {
     "name": "readings",
@@ -22,7 +23,7 @@ GOLD = {"name": "minute", "silver": "readings", "metric": "metric", "value": "va
 def jobs_config(url: str, folder: Path, streams: list[str] | None = None, **bronze: Any) -> Config:
     parsed: dict[str, Any] = {
         "nats": {"servers": url, "retryFor": "20s"},
-        "lake": {"path": str(folder / "lake")},
+        "lake": {"path": str(folder / "lake"), "format": lake_format()},
         "bronze": {"streams": streams or ["READINGS"], **bronze},
         "silver": [SILVER],
         "gold": [GOLD],

@@ -25,10 +25,10 @@ if __name__ == "__main__":
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from support.hub_truth import DAY_MS, NEW_YEAR_MS, Reading, message, truth
 from support.job_process import JobProcess
+from support.lake_formats import FORMATS, file_uris
 from support.nats_server import NatsServer
 from support.streams import Message, Streams
 
@@ -44,6 +44,7 @@ TOML = """
 servers = "%URL%"
 [lake]
 path = "%FOLDER%/lake"
+format = "%FORMAT%"
 [bronze]
 streams = ["READINGS"]
 compact_every = 4
@@ -77,6 +78,7 @@ class Trial:
     url: str
     folder: Path
     seed: int
+    table_format: str = "delta"
     batch: int = 300  # readings published before each kill
     killed: Counter[str] = field(default_factory=Counter)
 
@@ -85,7 +87,9 @@ class Trial:
         self._streams = Streams(int(self.url.rpartition(":")[2]))
         self._streams.create(STREAM, ["readings.>"])
         self._toml = self.folder / "hub.toml"
-        self._toml.write_text(TOML.replace("%URL%", self.url).replace("%FOLDER%", str(self.folder)))
+        self._toml.write_text(
+            TOML.replace("%URL%", self.url).replace("%FOLDER%", str(self.folder)).replace("%FORMAT%", self.table_format)
+        )
         self._now = self.folder / "now"
         self._readings: list[Reading] = []
         self._published = self._poison = 0
@@ -224,12 +228,9 @@ class Trial:
         return self._now.read_text() if self._now.exists() else ""
 
     def _rows(self, table: str, columns: list[str]) -> pa.Table:
-        root = self.folder / "lake" / table
-        if not DeltaTable.is_deltatable(str(root)):
-            return pa.table({name: pa.array([], pa.int64()) for name in columns})
         partition = {"bronze": {"stream": STREAM}, "quarantine": {}}.get(table, {})
         parts = []
-        for uri in DeltaTable(str(root)).file_uris():
+        for uri in file_uris(self.folder / "lake", table):
             wanted = [name for name in columns if name not in partition]
             rows = pq.read_table(uri, columns=wanted, partitioning=None)
             for name, value in partition.items():
@@ -261,11 +262,12 @@ def main() -> None:
     )
     parser.add_argument("--kills", type=int, default=20, help="of each job")
     parser.add_argument("--job", choices=JOBS, action="append", help="kill only this one (all)")
+    parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="of the tables")
     parser.add_argument("--seconds", type=float, default=math.inf, help="kill nothing later")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder, NatsServer(CONFIG, Path(folder) / "server") as server:
-        trial = Trial(f"nats://127.0.0.1:{server.client_port}", Path(folder), options.seed)
+        trial = Trial(f"nats://127.0.0.1:{server.client_port}", Path(folder), options.seed, options.format)
         print(f"seed {options.seed}", flush=True)
         jobs = tuple(options.job or JOBS)
         trial.run(options.kills, report=True, until=time.monotonic() + options.seconds, jobs=jobs)

@@ -30,6 +30,7 @@ from eyot_hub import columns, offsets
 from eyot_hub.jetstream import StreamInfo
 from eyot_hub.jobs.config import Config, seconds
 from eyot_hub.jobs.files import DataFile
+from eyot_hub.jobs.lake import open_table
 from eyot_hub.jobs.table import Fenced, LakeTable, TableSpec
 from eyot_hub.offsets import LastRow, Position, Positions
 from eyot_hub.planning import Piece, Planner
@@ -124,8 +125,7 @@ def incarnation_id(stream: str) -> str:
 
 
 def bronze_table(config: Config) -> LakeTable:
-    spec = TableSpec(config.folder(BRONZE), SCHEMA, PARTITION_BY, config.lake.compression)
-    return LakeTable(spec, config.lake.storage_options)
+    return open_table(config.lake, BRONZE, SCHEMA, PARTITION_BY)
 
 
 def _noted(name: str, start: _Start) -> dict[str, int]:
@@ -270,7 +270,7 @@ class Ingest:
                 positions |= dict(zip(ids, task.last_row, strict=True))
         try:
             self.table.commit(files, positions)
-        except BaseException:
+        except Fenced:  # any other failure may have come after the commit, which then needs the files
             spec.writer().discard(files)
             raise
         done.files = len(files)

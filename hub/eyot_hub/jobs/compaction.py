@@ -1,37 +1,23 @@
 """Joins a table's small files: selects the files and writes the result.
 
-delta-rs can compact, too, but does not detect that another job compacted or replaced the same files meanwhile; both
-results would then stand.
+delta-rs can compact, too, but does not detect that another job compacted or replaced the same files meanwhile: both
+results would then stand. For Iceberg there is no such tool without Spark.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
 from eyot_hub.jobs.file_rows import row_groups
 from eyot_hub.jobs.files import DataFile, FileWriter, Place
+from eyot_hub.jobs.table_format import TableFile, partition_text
 
 SMALL_BYTES: Final = 32 * 1024 * 1024  # smaller files are joined
 JOINED_BYTES: Final = 128 * 1024 * 1024  # approximate size of the result
-
-
-@dataclass(frozen=True)
-class TableFile:
-    """A file of the table: path, partition, and statistics."""
-
-    uri: str
-    path: str  # relative to the table
-    size: int
-    rows: int
-    partition: Mapping[str, Any]
-    least: Mapping[str, Any]
-    most: Mapping[str, Any]
 
 
 def small_files(files: Iterable[TableFile]) -> list[list[TableFile]]:
@@ -64,8 +50,3 @@ def joined(place: Place, schema: pa.Schema, writer: FileWriter, files: Sequence[
     except BaseException:
         writer.abandon()
         raise
-
-
-def partition_text(value: Any) -> str | None:
-    """Return a partition's value as Delta writes it."""
-    return value.isoformat() if isinstance(value, date) else None if value is None else str(value)

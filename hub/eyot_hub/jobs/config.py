@@ -90,10 +90,23 @@ class _Section(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     pass
 
 
+class IcebergCatalog(_Section):
+    """Where Iceberg tables are registered; `properties`: more of pyiceberg's, by its names."""
+
+    type: Literal["sql", "rest"] = "sql"
+    name: str = "eyot"
+    namespace: str = "eyot"
+    uri: str = ""  # default: a database of SQLite in `lake.path`
+    warehouse: str = ""
+    properties: dict[str, str] = {}
+
+
 class Lake(_Section):
     """Where the tables are. `partition`: granularity of event time in the partitions of gold and silver."""
 
     path: str
+    format: Literal["delta", "iceberg"] = "delta"
+    catalog: IcebergCatalog = msgspec.field(default_factory=IcebergCatalog)
     partition: Literal["day", "month"] = "day"
     compression: Literal["zstd", "snappy", "none"] = "zstd"
     storage_options: dict[str, str] = {}
@@ -104,7 +117,7 @@ class Bronze(_Section):
     """The ingested streams and the size of commits."""
 
     streams: list[str]
-    format: Literal["delta", "parquet"] = "delta"
+    format: Literal["table", "delta", "parquet"] = "table"  # `delta` is the older name of `table`
     subjects: list[str] = []
     start: str = "earliest"
     max_messages_per_commit: Positive = 1_000_000
@@ -346,6 +359,7 @@ def _misfit(problem: str, key: str) -> str:
     sections = {
         "": Config,
         "lake": Lake,
+        "lake.catalog": IcebergCatalog,
         "bronze": Bronze,
         "gaps": Gaps,
         "fleet": FleetStatus,
@@ -367,15 +381,24 @@ def seconds(text: str) -> float:
 
 
 def _with_storage_secrets(parsed: dict[str, Any], where: str) -> dict[str, Any]:
-    """Resolve the secrets in `lake.storage_options`. A section of another shape is left to the check of types."""
+    """Resolve the secrets of the storage and the catalog. A section of another shape is left to the check of types."""
     lake = parsed.get("lake")
-    options = lake.get("storage_options") if isinstance(lake, dict) else None
-    if not isinstance(lake, dict) or not isinstance(options, dict):
+    if not isinstance(lake, dict):
         return parsed
-    return {
-        **parsed,
-        "lake": {**lake, "storage_options": {**options, **_secrets(options, where, "lake.storage_options")}},
-    }
+    made, options = dict(lake), lake.get("storage_options")
+    if isinstance(options, dict):
+        made["storage_options"] = {**options, **_secrets(options, where, "lake.storage_options")}
+    catalog = lake.get("catalog")
+    if isinstance(catalog, dict):
+        made["catalog"] = {
+            **catalog,
+            **_secrets({k: v for k, v in catalog.items() if k == "uri"}, where, "lake.catalog"),
+        }
+        properties = catalog.get("properties")
+        if isinstance(properties, dict):
+            found = _secrets(properties, where, "lake.catalog.properties")
+            made["catalog"]["properties"] = {**properties, **found}
+    return {**parsed, "lake": made}
 
 
 def _with_schema_secrets(parsed: dict[str, Any], where: str) -> dict[str, Any]:
@@ -419,14 +442,17 @@ def _problems(config: Config) -> list[tuple[str, str]]:
         problems.append(
             ("lake.path", f"must not hold any of {' '.join(sorted(_PATTERN_SIGNS))}: Spark takes them for patterns")
         )
+    problems += _lake_problems(config.lake)
     problems += _duration_problems("bronze.poll", config.bronze.poll)
     problems += _duration_problems("bronze.vacuum_after", config.bronze.vacuum_after)
     problems += _duration_problems("gaps.in_flight_max", config.gaps.in_flight_max)
     problems += _duration_problems("quality.period", config.quality.period)
     for kind in ("quarantine", "bronze", "silver", "gold"):
         problems += _age_problems(f"retention.{kind}", getattr(config.retention, kind))
-    if not problems and config.bronze.format != "delta" and config.retention.age("bronze"):
-        problems.append(("retention.bronze", "needs bronze.format delta"))
+    if not problems and config.bronze.format == "parquet" and config.retention.age("bronze"):
+        problems.append(("retention.bronze", "needs a table: bronze.format is parquet"))
+    if config.bronze.format == "delta" and config.lake.format != "delta":
+        problems.append(("bronze.format", 'delta is the format of lake.format = "delta": leave the key out'))
     if not problems and 0 < config.bronze.vacuum_hours < VACUUM_HOURS_MIN:
         problems.append(
             ("bronze.vacuum_after", "must be at least 1h: what a job has written and not committed yet is removed, too")
@@ -450,6 +476,19 @@ def _problems(config: Config) -> list[tuple[str, str]]:
         problems += [(f"gold[{index}].{key}", problem) for key, problem in _gold_problems(gold, found)]
         if gold_names.index(gold.name) != index:
             problems.append((f"gold[{index}].name", f"there is another gold table {gold.name!r}"))
+    return problems
+
+
+def _lake_problems(lake: Lake) -> list[tuple[str, str]]:
+    if lake.format != "iceberg":
+        return []
+    problems = []
+    if "#" in lake.path:
+        problems.append(("lake.path", "must not hold #: in Iceberg, places are URLs"))
+    if not lake.catalog.uri and (lake.catalog.type == "rest" or "://" in lake.path):
+        problems.append(("lake.catalog.uri", "is missing: the address of the REST catalog or of the database"))
+    if not all(lake.catalog.namespace.split(".")) or not lake.catalog.name:
+        problems.append(("lake.catalog", "namespace and name must not be empty"))
     return problems
 
 

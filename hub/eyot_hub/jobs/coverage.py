@@ -24,9 +24,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from eyot_hub.jobs.bronze import EPOCHS_MAX
-from eyot_hub.jobs.compaction import TableFile
 from eyot_hub.jobs.file_rows import Range
 from eyot_hub.jobs.table import LakeTable
+from eyot_hub.jobs.table_format import TableFile
 
 ORIGIN: Final = "origin"
 STREAM: Final = "stream"

@@ -27,9 +27,9 @@ from eyot_hub.jobs import parsing
 from eyot_hub.jobs.config import Config
 from eyot_hub.jobs.device_record import DeviceRecord, from_state, take, to_state
 from eyot_hub.jobs.device_statuses import said
+from eyot_hub.jobs.lake import open_table
 from eyot_hub.jobs.session import register_source
 from eyot_hub.jobs.streaming import run_query
-from eyot_hub.jobs.table import LakeTable, TableSpec
 from eyot_hub.progress import BatchProgress
 
 DEVICES: Final = "devices"
@@ -101,8 +101,7 @@ class Devices:
         self._spark = spark
         self._config = config
         self._tracker = tracker
-        spec = TableSpec(config.folder(DEVICES), SCHEMA, (), config.lake.compression)
-        self.table = LakeTable(spec, config.lake.storage_options)
+        self.table = open_table(config.lake, DEVICES, SCHEMA)
 
     def run(
         self,

@@ -19,9 +19,9 @@ from typing import Final, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from eyot_hub.jobs.bronze import BRONZE, position_id
-from eyot_hub.jobs.compaction import TableFile
 from eyot_hub.jobs.config import Config, Gold, Silver
 from eyot_hub.jobs.file_rows import row_groups
+from eyot_hub.jobs.lake import existing_table
 from eyot_hub.jobs.replays import REPLAY_ID, last_replay
 from eyot_hub.jobs.retention import (
     FIRST_DAY_ID,
@@ -35,6 +35,7 @@ from eyot_hub.jobs.retention import (
 from eyot_hub.jobs.segments import SEGMENTS, decided_id
 from eyot_hub.jobs.silver import ANY, QUARANTINE
 from eyot_hub.jobs.table import LakeTable
+from eyot_hub.jobs.table_format import TableFile
 
 Epoch: TypeAlias = tuple[str, int]  # a stream and its creation time in ns
 _EPOCH_COLUMNS: Final = pa.schema([("stream_created_ns", pa.int64()), ("sequence", pa.int64())])
@@ -126,10 +127,7 @@ class Expiry:
 
     def opened(self, *names: str) -> LakeTable | None:
         """Return a table; None: it does not exist yet."""
-        root, lake = self._config.folder(*names), self._config.lake
-        if not LakeTable.exists(root, lake.storage_options):
-            return None
-        return LakeTable.existing(root, lake.storage_options, lake.compression)
+        return existing_table(self._config.lake, "/".join(names))
 
     def _read_by(
         self, table: LakeTable, files: Iterable[TableFile], readers: Sequence[_Reader]

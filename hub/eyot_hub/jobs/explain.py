@@ -19,6 +19,7 @@ from eyot_hub.errors import HubError
 from eyot_hub.jobs.bronze import position_id
 from eyot_hub.jobs.config import Config, Gold, Silver
 from eyot_hub.jobs.file_rows import row_groups
+from eyot_hub.jobs.lake import existing_table
 from eyot_hub.jobs.replays import uncounted_spans
 from eyot_hub.jobs.retention import first_day
 from eyot_hub.jobs.silver import silver_schema
@@ -105,10 +106,10 @@ def explain(config: Config, gold: Gold, device: str, metric: str, at_ns: int) ->
 
 
 def _opened(config: Config, *place: str) -> LakeTable:
-    root = config.folder(*place)
-    if not LakeTable.exists(root, config.lake.storage_options):
-        raise HubError(f"there is no table {root}: aggregate has not run yet")
-    return LakeTable.existing(root, config.lake.storage_options, config.lake.compression)
+    table = existing_table(config.lake, "/".join(place))
+    if table is None:
+        raise HubError(f"there is no table {config.folder(*place)}: aggregate has not run yet")
+    return table
 
 
 def _partition(config: Config, start: datetime) -> str:

@@ -1,4 +1,4 @@
-"""Parquet files of a table, written by tasks, one per partition value, with Delta's statistics.
+"""Parquet files of a table, written by tasks, one per partition value, with statistics.
 
 A file does not count until the driver commits it (`table.py`); a vacuum removes what a killed task leaves behind.
 
@@ -8,12 +8,12 @@ by Arrow itself, which is equivalent and allows flushes.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
@@ -31,6 +31,7 @@ ROW_GROUP_BYTES: Final = 128 * 1024 * 1024  # in memory
 READ_ROWS: Final = 4096
 READ_BYTES: Final = 32 * 1024 * 1024
 _HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+TEXT_MAX: Final = 128  # characters of a text in the statistics; a column with a longer one has none
 OPEN_FILES_MAX: Final = 64  # beyond this many, a task closes its files and starts new ones
 
 
@@ -43,7 +44,10 @@ class DataFile:
     rows: int
     partition: PartitionValues
     written_ms: int
-    stats: str  # Delta's JSON
+    #: Smallest and largest values by column (integers, times in UTC, short texts), and the number of nulls of these columns.
+    least: Mapping[str, Any] = field(default_factory=dict)
+    most: Mapping[str, Any] = field(default_factory=dict)
+    nulls: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -61,9 +65,18 @@ class Place:
 class FileWriter:
     """Writes the files of one task."""
 
-    def __init__(self, place: Place, schema: pa.Schema, partition_by: tuple[str, ...], compression: str) -> None:
+    def __init__(
+        self,
+        place: Place,
+        schema: pa.Schema,
+        partition_by: tuple[str, ...],
+        compression: str,
+        stored: pa.Schema | None = None,
+    ) -> None:
+        """Open the storage. `stored`: the files' own columns, if partition columns are among them; None: the others."""
         self._filesystem, self._root = filesystem(place)
         self._schema = pa.schema([field for field in schema if field.name not in partition_by])
+        self._stored = self._schema if stored is None else stored
         self._compression = compression
         self._open: dict[PartitionValues, _OpenFile] = {}
         self._done: list[DataFile] = []
@@ -118,7 +131,7 @@ class _OpenFile:
         self._metadata: list[pq.FileMetaData] = []
         self.writer = pq.ParquetWriter(
             self.path,
-            task._schema,
+            task._stored,
             filesystem=task._filesystem,
             compression=task._compression,
             metadata_collector=self._metadata,
@@ -142,8 +155,22 @@ class _OpenFile:
 
     def _write_group(self) -> None:
         if self._waiting:
-            self.writer.write_table(pa.Table.from_batches(self._waiting, self._task._schema))
+            self.writer.write_table(self._complete(pa.Table.from_batches(self._waiting, self._task._schema)))
             self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+
+    def _complete(self, rows: pa.Table) -> pa.Table:
+        """Add the partition's columns where the files hold them."""
+        stored = self._task._stored
+        if stored is self._task._schema:
+            return rows
+        values = dict(self._partition)
+        columns = [
+            pa.repeat(pa.scalar(values[field.name]).cast(field.type), rows.num_rows)
+            if field.name in values
+            else rows.column(field.name)
+            for field in stored
+        ]
+        return pa.Table.from_arrays(columns, names=stored.names)
 
     def close(self) -> DataFile:
         self._write_group()
@@ -152,13 +179,16 @@ class _OpenFile:
             sync(self.path)
             sync(self._parent)
         (metadata,) = self._metadata
+        least, most, nulls = _statistics(metadata)
         return DataFile(
             path=self._relative,
             size=self._task._filesystem.get_file_info(self.path).size,
             rows=metadata.num_rows,
             partition=self._partition,
             written_ms=time.time_ns() // 1_000_000,
-            stats=_stats(metadata),
+            least=least,
+            most=most,
+            nulls=nulls,
         )
 
 
@@ -207,40 +237,37 @@ def _partition_text(value: Any) -> str:
     return value.isoformat() if isinstance(value, date) else str(value)
 
 
-def _stats(metadata: pq.FileMetaData) -> str:
-    """Return row count, and smallest and largest values of integer and time columns, as Delta's JSON."""
+def _statistics(metadata: pq.FileMetaData) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:
+    """Return smallest and largest values, and nulls, of the columns that hold integers, times or short texts."""
     least: dict[str, Any] = {}
     most: dict[str, Any] = {}
     nulls: dict[str, int] = {}
+    unknown = set[str]()
     for group in range(metadata.num_row_groups):
         row_group = metadata.row_group(group)
         for index in range(row_group.num_columns):
             column = row_group.column(index)
-            statistics = column.statistics
-            if statistics is None or not statistics.has_min_max or "." in column.path_in_schema:
+            name, statistics = column.path_in_schema, column.statistics
+            if "." in name or statistics is None:
                 continue
-            if not isinstance(statistics.min, int | datetime) or isinstance(statistics.min, bool):
-                continue
-            name = column.path_in_schema
-            least[name] = min(least.get(name, statistics.min), statistics.min)
-            most[name] = max(most.get(name, statistics.max), statistics.max)
             nulls[name] = nulls.get(name, 0) + (statistics.null_count or 0)
-    return json.dumps(
-        {
-            "numRecords": metadata.num_rows,
-            "minValues": {name: _stat_value(value, up=False) for name, value in least.items()},
-            "maxValues": {name: _stat_value(value, up=True) for name, value in most.items()},
-            "nullCount": nulls,
-        }
-    )
+            if not statistics.has_min_max:
+                if statistics.num_values:  # they are not nulls only
+                    unknown.add(name)
+                continue
+            low, high = statistics.min, statistics.max
+            if not _counts(low) or not _counts(high):
+                unknown.add(name)
+                continue
+            least[name], most[name] = min(least.get(name, low), low), max(most.get(name, high), high)
+    for name in unknown:
+        for found in (least, most):
+            found.pop(name, None)
+    return least, most, {name: nulls[name] for name in least}
 
 
-def _stat_value(value: Any, *, up: bool) -> Any:
-    """Round a time to Delta's milliseconds: down in a minimum, up in a maximum."""
-    if not isinstance(value, datetime):
-        return value
-    whole_ms = value.microsecond // 1000 * 1000
-    rounded = value.replace(microsecond=whole_ms, tzinfo=UTC)
-    if up and value.microsecond != whole_ms:
-        rounded = datetime.fromtimestamp(rounded.timestamp() + 0.001, UTC)
-    return rounded.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _counts(value: Any) -> bool:
+    """Return whether statistics are kept of a value of this type and length."""
+    if isinstance(value, str):
+        return len(value) <= TEXT_MAX
+    return isinstance(value, int | datetime | date) and not isinstance(value, bool)

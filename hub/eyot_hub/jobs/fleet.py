@@ -25,8 +25,8 @@ from eyot_hub.jobs.coverage import ORIGIN
 from eyot_hub.jobs.device_statuses import statuses_by_device
 from eyot_hub.jobs.gaps import QUESTION_S, origins_table
 from eyot_hub.jobs.increments import streams_in
+from eyot_hub.jobs.lake import open_table
 from eyot_hub.jobs.silver import silver_table
-from eyot_hub.jobs.table import LakeTable, TableSpec
 from eyot_hub.planning import Planner
 
 log = logging.getLogger(__name__)
@@ -68,8 +68,7 @@ class Fleet:
     def __init__(self, spark: SparkSession, config: Config) -> None:
         self._spark = spark
         self._config = config
-        spec = TableSpec(config.folder("fleet"), FLEET_SCHEMA, (), config.lake.compression)
-        self.table = LakeTable(spec, config.lake.storage_options)
+        self.table = open_table(config.lake, "fleet", FLEET_SCHEMA)
 
     def run(self) -> list[dict[str, Any]]:
         """Replace the table with the present fleet; return its rows by device."""

@@ -38,8 +38,9 @@ from eyot_hub.jetstream import JetStream, StreamInfo
 from eyot_hub.jobs.bronze import begins_id, bronze_table, same_stream, table_position
 from eyot_hub.jobs.config import Config
 from eyot_hub.jobs.coverage import ORIGIN, REPEAT_COLUMNS, STREAM, Coverage, Epoch, Source, coverage
+from eyot_hub.jobs.lake import open_table
 from eyot_hub.jobs.segments import Segments
-from eyot_hub.jobs.table import LakeTable, TableSpec
+from eyot_hub.jobs.table import LakeTable
 from eyot_hub.origins import domain_of_prefix
 from eyot_hub.planning import Planner
 from eyot_wire.go.time import ns_to_rfc3339
@@ -143,13 +144,11 @@ class Report:
 
 
 def gaps_table(config: Config) -> LakeTable:
-    spec = TableSpec(config.folder("gaps"), GAPS_SCHEMA, (), config.lake.compression)
-    return LakeTable(spec, config.lake.storage_options)
+    return open_table(config.lake, "gaps", GAPS_SCHEMA)
 
 
 def origins_table(config: Config) -> LakeTable:
-    spec = TableSpec(config.folder("origins"), ORIGINS_SCHEMA, (), config.lake.compression)
-    return LakeTable(spec, config.lake.storage_options)
+    return open_table(config.lake, "origins", ORIGINS_SCHEMA)
 
 
 class Gaps:

@@ -19,13 +19,15 @@ from pyspark.sql import SparkSession
 
 from eyot_hub import columns
 from eyot_hub.jobs.bronze import position_id
-from eyot_hub.jobs.compaction import TableFile
 from eyot_hub.jobs.config import Config, Gold
+from eyot_hub.jobs.erasures import keep_up, named
 from eyot_hub.jobs.gold_task import Portion, Readings, Work, compute, percentile_name
 from eyot_hub.jobs.increments import Span, Streams, files_of, new_spans, streams_in
+from eyot_hub.jobs.lake import open_table
 from eyot_hub.jobs.replays import REPLAY_ID, last_replay, uncounted_spans
 from eyot_hub.jobs.retention import FIRST_DAY_ID, REMOVED_ID, first_day
-from eyot_hub.jobs.table import Fenced, LakeTable, TableSpec
+from eyot_hub.jobs.table import Fenced, LakeTable
+from eyot_hub.jobs.table_format import TableFile
 from eyot_wire.go.duration import parse_duration_ns
 
 ROWS_PER_TASK: Final = 4_000_000  # a larger partition is divided among tasks
@@ -62,8 +64,7 @@ def gold_schema(gold: Gold) -> pa.Schema:
 
 
 def gold_table(config: Config, gold: Gold) -> LakeTable:
-    spec = TableSpec(config.folder("gold", gold.name), gold_schema(gold), ("event_date",), config.lake.compression)
-    return LakeTable(spec, config.lake.storage_options)
+    return open_table(config.lake, f"gold/{gold.name}", gold_schema(gold), ("event_date",))
 
 
 class Aggregator:
@@ -82,6 +83,7 @@ class Aggregator:
         """Compute every window that silver rows newer than the last round fall into, replayed ones included."""
         done = GoldRound(self._gold.name)
         self.table.refresh()
+        keep_up(self.silver, self.table)
         streams = self._streams(streams)
         if last_replay(self.silver) < last_replay(self.table):
             self.silver.refresh()  # another job counted a replay that this job has not seen
@@ -104,6 +106,7 @@ class Aggregator:
         """
         done = GoldRound(self._gold.name)
         self.table.refresh()
+        keep_up(self.silver, self.table)
         known = sorted({*streams, *streams_in(self._spark, self.silver)})
         spans = new_spans(known, lambda *_: 0, lambda *at: self.silver.position(position_id(*at)))
         if spans:
@@ -137,6 +140,7 @@ class Aggregator:
             positions = {position_id(s.stream, s.created_ns): s.until for s in spans}
             positions |= {
                 REPLAY_ID: last_replay(self.silver),
+                **named(self.table),
                 **({REMOVED_ID: 0, FIRST_DAY_ID: 0} if recompute else {}),
             }
             self.table.commit(written, positions, replaced)

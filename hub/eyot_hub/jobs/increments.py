@@ -14,9 +14,9 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from eyot_hub.jobs.compaction import TableFile
 from eyot_hub.jobs.file_rows import Range
 from eyot_hub.jobs.table import LakeTable
+from eyot_hub.jobs.table_format import TableFile
 
 DESCRIBED_MAX: Final = 10
 _STREAM: Final = ("stream", "stream_created_ns")

@@ -14,11 +14,10 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-from deltalake.exceptions import DeltaError
-
 from eyot_hub.jobs.bronze import BRONZE
 from eyot_hub.jobs.config import Config
 from eyot_hub.jobs.expiry import Expired, Expiry
+from eyot_hub.jobs.lake import existing_table
 from eyot_hub.jobs.retention import remove_expired
 from eyot_hub.jobs.silver import QUARANTINE
 from eyot_hub.jobs.table import Fenced, LakeTable
@@ -27,7 +26,18 @@ log = logging.getLogger(__name__)
 
 TRIES: Final = 3
 #: Tables that a lake holds beside silver and gold, where their jobs have run.
-_OTHERS: Final = (BRONZE, QUARANTINE, "segments", "gaps", "origins", "fleet", "devices", "quality", "replays")
+_OTHERS: Final = (
+    BRONZE,
+    QUARANTINE,
+    "segments",
+    "gaps",
+    "origins",
+    "fleet",
+    "devices",
+    "quality",
+    "replays",
+    "erasures",
+)
 
 
 @dataclass
@@ -65,22 +75,18 @@ class Maintenance:
 
     def round(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Maintained]:
         """Maintain one table after the other and yield the results."""
-        for name, root in self._places():
+        for name in self._names():
             if stop():
                 return
-            if LakeTable.exists(root, self._config.lake.storage_options):
-                yield self._maintain(name, root)
+            table = existing_table(self._config.lake, name)
+            if table is not None:
+                yield self._maintain(name, table)
 
-    def _places(self) -> Iterator[tuple[str, str]]:
-        names = [(name,) for name in _OTHERS]
-        below = [("silver", one.name) for one in self._config.silver] + [
-            ("gold", one.name) for one in self._config.gold
-        ]
-        for place in [*names, *below]:
-            yield "/".join(place), self._config.folder(*place)
+    def _names(self) -> list[str]:
+        silver = [f"silver/{one.name}" for one in self._config.silver]
+        return [*_OTHERS, *silver, *(f"gold/{one.name}" for one in self._config.gold)]
 
-    def _maintain(self, name: str, root: str) -> Maintained:
-        table = LakeTable.existing(root, self._config.lake.storage_options, self._config.lake.compression)
+    def _maintain(self, name: str, table: LakeTable) -> Maintained:
         done = Maintained(name, files_before=len(table.files()))
         if self._retention:
             step = self._expiry(name, table)
@@ -119,7 +125,7 @@ class Maintenance:
             try:
                 step()
                 return
-            except (DeltaError, Fenced) as error:
+            except Fenced as error:
                 log.info("table %s is written by another job: %s", table.root, error)
                 table.refresh()
         done.refused = True

@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eyot_hub import columns
-from eyot_hub.jobs.compaction import TableFile
 from eyot_hub.jobs.config import Config, Silver
 from eyot_hub.jobs.file_rows import row_groups
+from eyot_hub.jobs.lake import existing_table, open_table
 from eyot_hub.jobs.rule_checks import Check, Finding, make_check
 from eyot_hub.jobs.rules import Rule
 from eyot_hub.jobs.silver import silver_schema
-from eyot_hub.jobs.table import LakeTable, TableSpec
+from eyot_hub.jobs.table_format import TableFile
 
 QUALITY: Final = "quality"
 PASSED, WARNED, FAILED, NO_DATA = "passed", "warned", "failed", "no_data"
@@ -61,8 +61,7 @@ class Quality:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        spec = TableSpec(config.folder(QUALITY), QUALITY_SCHEMA, (), config.lake.compression)
-        self.table = LakeTable(spec, config.lake.storage_options)
+        self.table = open_table(config.lake, QUALITY, QUALITY_SCHEMA)
 
     def run(self, now_us: int | None = None) -> list[dict[str, Any]]:
         """Evaluate all rules, at `now_us` since 1970 (None: now), and replace the table; return its rows.
@@ -83,10 +82,9 @@ class Quality:
         return rows
 
     def _read(self, silver: Silver, checks: list[Check]) -> None:
-        root = self._config.folder("silver", silver.name)
-        if not LakeTable.exists(root, self._config.lake.storage_options):
+        table = existing_table(self._config.lake, f"silver/{silver.name}")
+        if table is None:
             return
-        table = LakeTable.existing(root, self._config.lake.storage_options, self._config.lake.compression)
         schema = silver_schema(silver)
         for file in table.files():
             wanted = [check for check in checks if _may_hold(file, check)]
@@ -99,10 +97,9 @@ class Quality:
 
 def quality_rows(config: Config) -> list[dict[str, Any]]:
     """Return the table's rows, in the order in which they were written; none where the job has not run yet."""
-    root = config.folder(QUALITY)
-    if not LakeTable.exists(root, config.lake.storage_options):
+    table = existing_table(config.lake, QUALITY)
+    if table is None:
         return []
-    table = LakeTable.existing(root, config.lake.storage_options, config.lake.compression)
     groups = row_groups(table.spec.place, [file.path for file in table.files()], QUALITY_SCHEMA)
     return [row for rows in groups for row in rows.to_pylist()]
 

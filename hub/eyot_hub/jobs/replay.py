@@ -21,10 +21,11 @@ import pyarrow.compute as pc
 
 from eyot_hub.errors import HubError
 from eyot_hub.jobs import parsing
-from eyot_hub.jobs.compaction import TableFile, partition_text
 from eyot_hub.jobs.config import Config, Silver
+from eyot_hub.jobs.erasures import last_erasure, named
 from eyot_hub.jobs.file_rows import codes, row_groups
 from eyot_hub.jobs.files import DataFile
+from eyot_hub.jobs.lake import table_exists
 from eyot_hub.jobs.payloads import REASON, PayloadParser
 from eyot_hub.jobs.replays import REPLAY_ID, next_replay, note_replay, replays_table, sequences_by_stream, spans_of
 from eyot_hub.jobs.retention import first_day
@@ -32,6 +33,7 @@ from eyot_hub.jobs.silver import known_file, moving, quarantine_table, silver_ta
 from eyot_hub.jobs.silver_input import KEPT, ROWS_AT_ONCE, content_hashes, packed
 from eyot_hub.jobs.silver_task import SilverTask
 from eyot_hub.jobs.table import Fenced, LakeTable
+from eyot_hub.jobs.table_format import TableFile, partition_text
 from eyot_hub.jobs.window_keys import Ints
 
 PORTION_ROWS: Final = 250_000  # passing rows after which no more files are read before these are moved
@@ -101,14 +103,15 @@ class Replay:
 
     def __init__(self, config: Config, silver: Silver, where: Sequence[Condition] = ()) -> None:
         """Open the tables. Raises HubError where they do not exist yet: `aggregate` makes them."""
-        for root in (config.folder("silver", silver.name), config.folder("quarantine")):
-            if not LakeTable.exists(root, config.lake.storage_options):
-                raise HubError(f"there is no table {root}: aggregate has not run yet")
+        for name in (f"silver/{silver.name}", "quarantine"):
+            if not table_exists(config.lake, name):
+                raise HubError(f"there is no table {config.folder(name)}: aggregate has not run yet")
         self._config = config
         self._silver = silver
         self._where = tuple(where)
         self.table = silver_table(config, silver)
         self.quarantine = quarantine_table(config)
+        self._erasure = last_erasure(self.quarantine)
         shape = silver.shape(by_month=config.lake.partition == "month")
         self._parse = PayloadParser(shape, KEPT).start()
         self._subjects = re.compile(parsing.subject_pattern(silver.subjects))
@@ -168,6 +171,8 @@ class Replay:
         spans = spans_of(rows)
         for _ in range(TRIES):
             self.table.refresh()
+            if last_erasure(self.table) > self._erasure:
+                raise Fenced("a device was erased meanwhile: run the command again")
             known = tuple(map(known_file, self.table.files()))
             task = SilverTask(self.table.spec, known, moving(self._silver), first_day(self.table))
             written = task([(0, block)])
@@ -177,7 +182,7 @@ class Replay:
                 number = next_replay(noted, self._silver.name, self.table)
                 note_replay(noted, self._silver.name, number, spans, datetime.now(UTC))
                 try:
-                    self.table.commit(files, {REPLAY_ID: number})
+                    self.table.commit(files, {REPLAY_ID: number, **named(self.table)})
                 except Fenced:
                     self.table.spec.writer().discard(files)
                     continue

@@ -21,7 +21,8 @@ from eyot_hub import columns
 from eyot_hub.jobs.config import Config
 from eyot_hub.jobs.file_rows import row_groups
 from eyot_hub.jobs.increments import Span
-from eyot_hub.jobs.table import LakeTable, TableSpec
+from eyot_hub.jobs.lake import open_table
+from eyot_hub.jobs.table import LakeTable
 from eyot_hub.jobs.window_keys import Ints
 
 REPLAYS: Final = "replays"
@@ -42,8 +43,7 @@ REPLAYS_SCHEMA: Final = pa.schema(
 
 
 def replays_table(config: Config) -> LakeTable:
-    spec = TableSpec(config.folder(REPLAYS), REPLAYS_SCHEMA, (), config.lake.compression)
-    return LakeTable(spec, config.lake.storage_options)
+    return open_table(config.lake, REPLAYS, REPLAYS_SCHEMA)
 
 
 def last_replay(table: LakeTable) -> int:

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eyot_hub.jobs.bronze import position_id
-from eyot_hub.jobs.compaction import TableFile, partition_text
 from eyot_hub.jobs.file_rows import row_groups
 from eyot_hub.jobs.files import DataFile
 from eyot_hub.jobs.retention import removed, removed_until
 from eyot_hub.jobs.table import LakeTable
+from eyot_hub.jobs.table_format import TableFile, partition_text
 
 
 def rows_without_bronze(table: LakeTable, bronze: LakeTable, files: Iterable[TableFile]) -> list[DataFile]:

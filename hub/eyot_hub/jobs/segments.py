@@ -20,7 +20,8 @@ from eyot_hub.jobs.bronze import position_id
 from eyot_hub.jobs.config import Config
 from eyot_hub.jobs.coverage import ORIGIN, Segment, Source, Spot, segments, spot
 from eyot_hub.jobs.increments import Streams, files_of, new_spans, ranges_of, streams_in
-from eyot_hub.jobs.table import LakeTable, TableSpec
+from eyot_hub.jobs.lake import open_table
+from eyot_hub.jobs.table import LakeTable
 
 SCHEMA: Final = pa.schema(
     [
@@ -48,8 +49,7 @@ class Segments:
     def __init__(self, spark: SparkSession, config: Config, bronze: LakeTable) -> None:
         self._spark = spark
         self._bronze = bronze
-        spec = TableSpec(config.folder(SEGMENTS), SCHEMA, (), config.lake.compression)
-        self.table = LakeTable(spec, config.lake.storage_options)
+        self.table = open_table(config.lake, SEGMENTS, SCHEMA)
         self.rows_read = 0  # bronze rows read by the last `found`
         self._streams: Streams = []  # that the last `found` saw
 

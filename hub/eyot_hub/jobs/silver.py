@@ -21,16 +21,18 @@ from eyot_hub import columns
 from eyot_hub.grouping import grouped
 from eyot_hub.jobs import parsing
 from eyot_hub.jobs.bronze import position_id
-from eyot_hub.jobs.compaction import TableFile
 from eyot_hub.jobs.config import Config, Silver
+from eyot_hub.jobs.erasures import keep_up, named
 from eyot_hub.jobs.files import ROW_GROUP_ROWS, DataFile
 from eyot_hub.jobs.increments import Span, Streams, described, files_of, limited, new_spans, ranges_of
+from eyot_hub.jobs.lake import open_table
 from eyot_hub.jobs.replays import REPLAY_ID, last_replay
 from eyot_hub.jobs.retention import FIRST_DAY_ID, REMOVED_ID, first_day, removed, removed_id
 from eyot_hub.jobs.rows_left import rows_without_bronze
 from eyot_hub.jobs.silver_input import Division, Piece, SilverInput, Written
 from eyot_hub.jobs.silver_task import KnownFile, SilverTask
-from eyot_hub.jobs.table import Fenced, LakeTable, TableSpec
+from eyot_hub.jobs.table import Fenced, LakeTable
+from eyot_hub.jobs.table_format import TableFile
 
 QUARANTINE: Final = "quarantine"
 ROWS_PER_TASK: Final = 250_000  # a smaller round is a single task
@@ -91,14 +93,11 @@ def silver_schema(silver: Silver) -> pa.Schema:
 
 
 def silver_table(config: Config, silver: Silver) -> LakeTable:
-    root = config.folder("silver", silver.name)
-    spec = TableSpec(root, silver_schema(silver), ("event_date",), config.lake.compression)
-    return LakeTable(spec, config.lake.storage_options)
+    return open_table(config.lake, f"silver/{silver.name}", silver_schema(silver), ("event_date",))
 
 
 def quarantine_table(config: Config) -> LakeTable:
-    spec = TableSpec(config.folder(QUARANTINE), QUARANTINE_SCHEMA, ("silver", "date"), config.lake.compression)
-    return LakeTable(spec, config.lake.storage_options)
+    return open_table(config.lake, QUARANTINE, QUARANTINE_SCHEMA, ("silver", "date"))
 
 
 class Refiner:
@@ -115,8 +114,7 @@ class Refiner:
     def round(self, streams: Streams) -> SilverRound:
         """Process everything that bronze has of these streams and silver lacks, in several commits if needed."""
         done = SilverRound(self._silver.name)
-        self.quarantine.refresh()
-        self.table.refresh()
+        self._refresh()
         before = [(table, table.version) for table in (self.quarantine, self.table)]
         while self._portion(streams, done):
             pass
@@ -130,12 +128,16 @@ class Refiner:
         Rows whose messages retention has removed from bronze stay as they are.
         """
         done = SilverRound(self._silver.name)
-        self.quarantine.refresh()
-        self.table.refresh()
+        self._refresh()
         spans = new_spans(streams, lambda *_: 0, lambda *at: self._bronze.position(position_id(*at)))
         if spans:
             self._replace(spans, done)
         return done
+
+    def _refresh(self) -> None:
+        for table in (self.quarantine, self.table):
+            table.refresh()
+            keep_up(self._bronze, table)
 
     def _replace(self, spans: list[Span], done: SilverRound) -> None:
         again = not removed(
@@ -245,13 +247,14 @@ class Refiner:
     def _filled(self, spans: list[Span]) -> dict[str, int]:
         """Return the positions after the spans. The replays' number stays, and refuses what a replay overtook."""
         positions = {position_id(span.stream, span.created_ns): span.until for span in spans}
-        return {**positions, REPLAY_ID: last_replay(self.table)}
+        return {**positions, REPLAY_ID: last_replay(self.table), **named(self.table)}
 
     def _quarantine_id(self, stream: str, created_ns: int) -> str:
         return f"{self._silver.name}/{position_id(stream, created_ns)}"
 
     def _quarantined(self, spans: list[Span]) -> dict[str, int]:
-        return {self._quarantine_id(span.stream, span.created_ns): span.until for span in spans}
+        positions = {self._quarantine_id(span.stream, span.created_ns): span.until for span in spans}
+        return {**positions, **named(self.quarantine)}
 
 
 def balanced(pieces: list[Piece], cores: int) -> list[list[Piece]]:

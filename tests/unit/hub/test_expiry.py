@@ -175,6 +175,7 @@ def filled(config: Config) -> Config:
     return config
 
 
+@pytest.mark.usefixtures("each_lake_format")
 def test_bronze_loses_what_all_tables_have_read(config: Config) -> None:
     """It waits for silver, quarantine, gold and gaps; then the days leave, and nothing else."""
     aged = with_ages(config, bronze="48h")
@@ -231,6 +232,7 @@ def test_an_epoch_loses_its_beginning_only(config: Config) -> None:
     assert until == {EPOCH: 20, ("S", 9): 1, ("OTHER", 7): 1}
 
 
+@pytest.mark.usefixtures("each_lake_format")
 def test_silver_and_gold_by_the_events_day(filled: Config) -> None:
     before = lake(filled)
     done = maintained(with_ages(filled, silver="48h"))
@@ -256,6 +258,7 @@ def test_a_table_of_its_own(filled: Config) -> None:
     assert days(filled) == ({date(2026, 3, 10)}, set(DAYS))
 
 
+@pytest.mark.usefixtures("each_lake_format")
 def test_months_leave_as_a_whole(tmp_path: Path) -> None:
     config = jobs_config("nats://127.0.0.1", tmp_path)
     config = structs.replace(config, lake=structs.replace(config.lake, partition="month"))
@@ -285,6 +288,7 @@ def test_silver_waits_for_gold(config: Config) -> None:
     assert (done.expired, done.waits_for) == (18, [])
 
 
+@pytest.mark.usefixtures("each_lake_format")
 def test_silver_waits_until_gold_has_counted_a_replay(filled: Config) -> None:
     quarantine = quarantine_table(filled)
     quarantine.commit([], {}, quarantine.files())
@@ -308,6 +312,7 @@ def inside(table: LakeTable) -> pa.Schema:
     return pa.schema([field for field in table.spec.schema if field.name not in table.spec.partition_by])
 
 
+@pytest.mark.usefixtures("each_lake_format")
 def test_late_readings_of_days_that_have_left(filled: Config) -> None:
     """Silver has one late reading of a window of many: it must not replace the window. Nor do repeats come back."""
     aged = with_ages(filled, silver="48h")
@@ -348,6 +353,7 @@ def test_a_replay_of_a_day_that_has_left(filled: Config) -> None:
     assert (done.passed, done.added, done.duplicates, done.expired, done.removed) == (1, 0, 0, 1, 1)
 
 
+@pytest.mark.usefixtures("each_lake_format")
 def test_backfill_keeps_what_bronze_has_lost(filled: Config) -> None:
     """Also the other rows are what they were, and a second backfill changes nothing."""
     before = lake(filled)
@@ -411,6 +417,7 @@ def test_a_window_whose_readings_have_left(filled: Config) -> None:
     assert not explain(filled, filled.gold[0], "d1", "m", int(at(DAYS[3], 1).timestamp()) * 10**9).left
 
 
+@pytest.mark.usefixtures("each_lake_format")
 def test_aggregate_is_overtaken_by_a_removal(filled: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """A round that does not know the first day of silver or gold is refused, and made again."""
     commit, busy = LakeTable.commit, [("silver/readings", {"silver": "48h"}), ("gold/minute", {"gold": "48h"})]
@@ -468,6 +475,7 @@ def ending(monkeypatch: pytest.MonkeyPatch, when: str, number: int) -> Callable[
 
 
 @pytest.mark.parametrize("step", [f"{when} {number}" for number in (1, 2, 3) for when in ("before", "after")])
+@pytest.mark.usefixtures("each_lake_format")
 def test_killed_at_any_commit_and_run_again(filled: Config, tmp_path: Path, step: str) -> None:
     """Bronze, silver, gold: the tables are as if the job had run once, rows, counts and versions."""
     when, number = step.split()
@@ -568,7 +576,7 @@ def text(section: dict[str, Any]) -> str:
         ({"gold": [{**GOLD, "keep": "-24h"}]}, r"gold\[0\].keep: -24h is negative"),
         (
             {"bronze": {"streams": ["S"], "format": "parquet"}, "retention": {"bronze": "48h"}},
-            "needs bronze.format delta",
+            "bronze.format is parquet",
         ),
     ],
 )

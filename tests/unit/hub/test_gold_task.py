@@ -13,9 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from eyot_hub.jobs.config import Lake as LakeSettings
 from eyot_hub.jobs.gold_task import Computed, Portion, Readings, Work, compute
 from eyot_hub.jobs.increments import Span
-from eyot_hub.jobs.table import LakeTable, TableSpec
+from eyot_hub.jobs.lake import open_table
 from eyot_hub.jobs.window_values import window_values
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -74,8 +75,8 @@ class Lake:
     """A silver and a gold table of one day."""
 
     def __init__(self, folder: Path, *, by_column: bool = False) -> None:
-        self.silver = LakeTable(TableSpec(str(folder / "silver"), SILVER, ("event_date",)))
-        self.gold = LakeTable(TableSpec(str(folder / "gold"), GOLD, ("event_date",)))
+        self.silver = open_table(LakeSettings(path=str(folder)), "silver", SILVER, ("event_date",))
+        self.gold = open_table(LakeSettings(path=str(folder)), "gold", GOLD, ("event_date",))
         names = ["device", "event_time", *(["value", "other"] if by_column else ["metric", "value"])]
         schema = pa.schema([SILVER.field(name) for name in names])
         self.readings = Readings(schema, *(("", "", ("value", "other")) if by_column else ("metric", "value", ())))

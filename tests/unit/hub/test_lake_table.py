@@ -1,8 +1,7 @@
-"""Files and commits of a Delta table, without Spark."""
+"""Files and commits of a table in each format, without Spark."""
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -11,8 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from eyot_hub.errors import HubError
+from eyot_hub.jobs.config import Lake
 from eyot_hub.jobs.files import DataFile, by_partition
+from eyot_hub.jobs.lake import open_table
 from eyot_hub.jobs.table import Fenced, LakeTable, TableSpec
+from support.lake_formats import lake_format
 
 SCHEMA = pa.schema(
     [("stream", pa.string()), ("date", pa.date32()), ("sequence", pa.int64()), ("at", pa.timestamp("us", "UTC"))]
@@ -20,8 +22,13 @@ SCHEMA = pa.schema(
 NOON = datetime(2026, 1, 1, 12, 0, 0, 1500, UTC)
 
 
-def spec(tmp_path: Path) -> TableSpec:
-    return TableSpec(str(tmp_path / "table"), SCHEMA, ("stream", "date"))
+pytestmark = pytest.mark.usefixtures("each_lake_format")
+
+
+def opened(
+    tmp_path: Path, schema: pa.Schema = SCHEMA, by: tuple[str, ...] = ("stream", "date"), name: str = "table"
+) -> LakeTable:
+    return open_table(Lake(path=str(tmp_path), format=lake_format()), name, schema, by)
 
 
 def written(spec: TableSpec, stream: str, sequences: range) -> list[DataFile]:
@@ -32,50 +39,53 @@ def written(spec: TableSpec, stream: str, sequences: range) -> list[DataFile]:
 
 
 def test_files_and_positions_are_committed_together(tmp_path: Path) -> None:
-    table = LakeTable(spec(tmp_path))
+    table = opened(tmp_path)
     assert table.position("eyot:S@1") is None
     table.commit(written(table.spec, "S", range(1, 11)), {"eyot:S@1": 10, "eyot:S": 1})
-    again = LakeTable(spec(tmp_path))
+    again = opened(tmp_path)
     assert (again.position("eyot:S@1"), again.position("eyot:S")) == (10, 1)
     (file,) = again.files()
     assert (file.rows, file.least["sequence"], file.most["sequence"]) == (10, 1, 10)
     assert file.partition == {"stream": "S", "date": date(2026, 1, 1)}
-    # Times are kept to the millisecond, so a minimum is rounded down and a maximum up.
-    stats = json.loads(written(table.spec, "S", range(1))[0].stats)
-    assert stats["minValues"]["at"] == "2026-01-01T12:00:00.001Z"
-    assert stats["maxValues"]["at"] == "2026-01-01T12:00:00.002Z"
 
 
-def test_positions_of_another_writer_are_read_from_its_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other = LakeTable(spec(tmp_path)), LakeTable(spec(tmp_path))
+def test_positions_of_another_writer(tmp_path: Path) -> None:
+    one, other = opened(tmp_path), opened(tmp_path)
     one.commit([], {"eyot:S@1": 10, "eyot:T@1": 5})
+    assert other.position("eyot:S@1") is None
     other.refresh()
     assert [other.position(name) for name in ("eyot:S@1", "eyot:T@1", "eyot:U@1")] == [10, 5, None]
     one.commit(written(one.spec, "S", range(11, 13)), {"eyot:S@1": 12})
-    one.commit([], {"eyot:U@1": 1})
     one.commit([], {}, one.files())
-    asked: list[str] = []
-    of_delta = other._delta.transaction_version
-
-    def transaction_version(app_id: str) -> int | None:
-        asked.append(app_id)
-        return of_delta(app_id)
-
-    monkeypatch.setattr(other._delta, "transaction_version", transaction_version)
     other.refresh()
-    assert [other.position(name) for name in ("eyot:S@1", "eyot:T@1", "eyot:U@1")] == [12, 5, 1]
-    assert asked == []
-    # After many commits the table is asked again.
-    monkeypatch.setattr("eyot_hub.jobs.table.LOG_ENTRIES_MAX", 1)
-    for last in (14, 15):
-        one.commit([], {"eyot:S@1": last})
-    other.refresh()
-    assert [other.position(name) for name in ("eyot:S@1", "eyot:T@1")] == [15, 5]
-    assert asked == ["eyot:S@1", "eyot:T@1"]
+    assert [other.position(name) for name in ("eyot:S@1", "eyot:T@1")] == [12, 5]
+    assert other.version == one.version
+
+
+def test_an_append_follows_another_one_of_other_positions(tmp_path: Path) -> None:
+    """A commit is made again after others that named none of its positions, and refused after one that named one, even to the same value."""
+    one, other = opened(tmp_path), opened(tmp_path)
+    one.commit(written(one.spec, "S", range(1, 3)), {"eyot:S@1": 2})
+    other.commit(written(other.spec, "T", range(1, 4)), {"eyot:T@1": 3})
+    assert (other.position("eyot:S@1"), other.position("eyot:T@1")) == (2, 3)
+    assert sorted(file.rows for file in other.files()) == [2, 3]
+    with pytest.raises(Fenced):
+        one.commit(written(one.spec, "T", range(1, 4)), {"eyot:T@1": 3})
+    one.refresh()
+    other.commit([], {"eyot:T@1": 3})
+    with pytest.raises(Fenced):
+        one.commit([], {"eyot:T@1": 4})
+    # Files are removed only from the version that they were read from.
+    one.refresh()
+    other.commit([], {"eyot:V@1": 1})
+    with pytest.raises(Fenced):
+        one.commit([], {}, one.files())
+    one.refresh()
+    assert (one.position("eyot:T@1"), one.rows()) == (3, 5)
 
 
 def test_files_are_those_of_the_version(tmp_path: Path) -> None:
-    one, other = LakeTable(spec(tmp_path)), LakeTable(spec(tmp_path))
+    one, other = opened(tmp_path), opened(tmp_path)
     one.commit(written(one.spec, "S", range(3)), {})
     assert (len(one.files()), len(other.files())) == (1, 0)
     other.refresh()
@@ -87,7 +97,7 @@ def test_files_are_those_of_the_version(tmp_path: Path) -> None:
 
 
 def test_a_stream_with_an_odd_name(tmp_path: Path) -> None:
-    table = LakeTable(spec(tmp_path))
+    table = opened(tmp_path)
     name = "größe:%2F=x"
     table.commit(written(table.spec, name, range(1, 4)), {})
     (file,) = table.files(stream={name})
@@ -97,7 +107,7 @@ def test_a_stream_with_an_odd_name(tmp_path: Path) -> None:
 
 
 def test_of_two_writers_one_is_refused(tmp_path: Path) -> None:
-    one, other = LakeTable(spec(tmp_path)), LakeTable(spec(tmp_path))
+    one, other = opened(tmp_path), opened(tmp_path)
     one.commit(written(one.spec, "S", range(1, 11)), {"eyot:S@1": 10})
     with pytest.raises(Fenced):
         other.commit(written(one.spec, "S", range(1, 11)), {"eyot:S@1": 10})
@@ -107,7 +117,7 @@ def test_of_two_writers_one_is_refused(tmp_path: Path) -> None:
 
 
 def test_compaction_keeps_rows_and_positions(tmp_path: Path) -> None:
-    table = LakeTable(spec(tmp_path))
+    table = opened(tmp_path)
     for number in range(4):
         table.commit(written(table.spec, "S", range(number, number + 1)), {"eyot:S@1": number})
     orphan = written(table.spec, "S", range(100, 101))
@@ -119,11 +129,11 @@ def test_compaction_keeps_rows_and_positions(tmp_path: Path) -> None:
 
 def test_maintenance_gives_way_to_another_job(tmp_path: Path) -> None:
     """Of two that compact the same files, one is refused and goes on; whoever appends meanwhile loses nothing."""
-    one, other = LakeTable(spec(tmp_path)), LakeTable(spec(tmp_path))
+    one, other = opened(tmp_path), opened(tmp_path)
     for number in range(4):
         one.commit(written(one.spec, "S", range(number, number + 1)), {"eyot:S@1": number})
     other.refresh()
-    third = LakeTable(spec(tmp_path))
+    third = opened(tmp_path)
     other.maintain(compact=True, vacuum_hours=None)
     one.maintain_when_due(0, 2, 0)
     assert [file.rows for file in one.files()] == [4]
@@ -138,7 +148,7 @@ def test_maintenance_gives_way_to_another_job(tmp_path: Path) -> None:
 
 def test_two_that_replace_the_same_files(tmp_path: Path) -> None:
     """A round that replaces a partition, and one that compacted it or replaced it before: the slower one is refused."""
-    one, other = LakeTable(spec(tmp_path)), LakeTable(spec(tmp_path))
+    one, other = opened(tmp_path), opened(tmp_path)
     for number in range(2):
         one.commit(written(one.spec, "S", range(number, number + 1)), {})
     other.refresh()
@@ -155,8 +165,8 @@ def test_two_that_replace_the_same_files(tmp_path: Path) -> None:
 
 
 def test_the_later_one_who_replaces_everything_stands(tmp_path: Path) -> None:
-    flat = TableSpec(str(tmp_path / "flat"), pa.schema([("number", pa.int64())]), ())
-    one, other = LakeTable(flat), LakeTable(flat)
+    flat = pa.schema([("number", pa.int64())])
+    one, other = opened(tmp_path, flat, (), "flat"), opened(tmp_path, flat, (), "flat")
     one.replace([{"number": 1}])
     other.replace([{"number": 2}, {"number": 3}])
     one.replace([{"number": 4}])
@@ -165,7 +175,7 @@ def test_the_later_one_who_replaces_everything_stands(tmp_path: Path) -> None:
 
 
 def test_an_abandoned_task_leaves_nothing(tmp_path: Path) -> None:
-    writer = spec(tmp_path).writer()
+    writer = opened(tmp_path).spec.writer()
     rows = pa.table({"sequence": [1], "at": [NOON]}, schema=SCHEMA.remove(0).remove(0))
     writer.write(rows, (("stream", "S"), ("date", "2026-01-01")))
     writer.abandon()
@@ -174,12 +184,11 @@ def test_an_abandoned_task_leaves_nothing(tmp_path: Path) -> None:
 
 def test_another_schema_is_refused(tmp_path: Path) -> None:
     """More columns are added; other types and another partitioning are refused."""
-    table = LakeTable(spec(tmp_path))
+    opened(tmp_path)
     wider = SCHEMA.append(pa.field("more", pa.string()))
-    grown = LakeTable(TableSpec(str(tmp_path / "table"), wider, ("stream", "date")))
-    assert grown.version == table.version + 1
-    older = LakeTable(spec(tmp_path))
-    assert older.version == grown.version
+    grown = opened(tmp_path, wider)
+    assert grown.spec.schema.names == [*SCHEMA.names, "more"]
+    older = opened(tmp_path)
     # A job with an older configuration joins files and leaves the columns that it does not know as they are.
     for number in range(2):
         rows = pa.table({"sequence": [number], "at": [NOON], "more": ["x"]}, schema=wider.remove(0).remove(0))
@@ -192,9 +201,9 @@ def test_another_schema_is_refused(tmp_path: Path) -> None:
     assert pa.parquet.read_table(file.uri, partitioning=None).column("more").to_pylist() == ["x", "x"]
     other = SCHEMA.set(SCHEMA.get_field_index("sequence"), pa.field("sequence", pa.string()))
     with pytest.raises(HubError, match="its column 'sequence' is int64, not string"):
-        LakeTable(TableSpec(str(tmp_path / "table"), other, ("stream", "date")))
+        opened(tmp_path, other)
     with pytest.raises(HubError, match="is partitioned by stream, date, not by date"):
-        LakeTable(TableSpec(str(tmp_path / "table"), SCHEMA, ("date",)))
+        opened(tmp_path, SCHEMA, ("date",))
 
 
 def test_rows_by_partition() -> None:

@@ -26,7 +26,7 @@ FILES = 4
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from deltalake import DeltaTable
+from eyot_hub.jobs.bronze import bronze_table
 from eyot_hub.jobs.files import FileWriter
 from eyot_hub.jobs.maintenance import Maintenance
 from eyot_hub.jobs.table import LakeTable
@@ -42,8 +42,9 @@ def killing(owner, name, *, first):
     setattr(owner, name, step)
 
 owner, name, when = sys.argv[2].split()
-killing({"FileWriter": FileWriter, "LakeTable": LakeTable, "DeltaTable": DeltaTable}[owner], name, first=when == "before")
 config = jobs_config("nats://127.0.0.1", Path(sys.argv[1]), vacuum_after="1h")
+log = type(bronze_table(config)._log)
+killing({"FileWriter": FileWriter, "LakeTable": LakeTable, "Log": log}[owner], name, first=when == "before")
 print(list(Maintenance(config).round()))
 """
 
@@ -71,6 +72,7 @@ def config(tmp_path: Path) -> Config:
     return made
 
 
+@pytest.mark.usefixtures("each_lake_format")
 def test_files_are_joined_in_every_table_that_exists(config: Config) -> None:
     silver_table(config, config.silver[0])
     quarantine_table(config)
@@ -114,6 +116,7 @@ def test_the_command(
     assert sequences(config) == list(range(1, 41))
 
 
+@pytest.mark.usefixtures("each_lake_format")
 def test_a_job_that_commits_meanwhile(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """The compaction is made again; when others commit all the time, it is left for the next round."""
     other, commit = bronze_table(config), LakeTable.commit
@@ -145,10 +148,11 @@ def test_a_job_that_commits_meanwhile(config: Config, monkeypatch: pytest.Monkey
         "FileWriter finish after",
         "LakeTable commit before",
         "LakeTable commit after",
-        "DeltaTable vacuum before",
-        "DeltaTable vacuum after",
+        "Log vacuum before",
+        "Log vacuum after",
     ],
 )
+@pytest.mark.usefixtures("each_lake_format")
 def test_killed_at_any_step(config: Config, tmp_path: Path, step: str) -> None:
     before = bronze_table(config).version
     paths = os.pathsep.join(str(ROOT / folder) for folder in ("hub", "wire", "tests"))
@@ -161,7 +165,7 @@ def test_killed_at_any_step(config: Config, tmp_path: Path, step: str) -> None:
     )
     assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
     assert sequences(config) == list(range(1, 41))
-    committed = step.startswith("DeltaTable") or step == "LakeTable commit after"
+    committed = step.startswith("Log") or step == "LakeTable commit after"
     assert (bronze_table(config).version > before) == committed
     table = bronze_table(config)
     append(table, 41, 5)

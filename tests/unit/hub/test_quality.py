@@ -64,6 +64,7 @@ def evaluated(folder: Path, rules: list[Row], *files: list[Row], **sections: Any
     return Quality(config).run(NOW_US)
 
 
+@pytest.mark.usefixtures("each_lake_format")
 def test_rules_against_plain_python(tmp_path: Path) -> None:
     """Random rows in several files and partitions, with nulls, NaN, repeats and rows older than the period."""
     chance = random.Random(20260310)
@@ -161,6 +162,7 @@ def test_a_rate_takes_whole_windows(tmp_path: Path) -> None:
     assert (row["checked"], row["violations"], row["period_start"]) == (2, 1, begin + timedelta(minutes=10))
 
 
+@pytest.mark.usefixtures("each_lake_format")
 def test_files_without_rows_of_the_period_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rules = [
         {"rule": "required", "column": "value"},

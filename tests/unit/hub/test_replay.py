@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -33,6 +32,7 @@ from eyot_hub.jobs.silver_input import content_hashes
 from eyot_hub.jobs.table import Fenced, LakeTable
 from eyot_hub.main import main
 from support.jobs_config import jobs_config
+from support.lake_formats import delete_table
 
 ROOT = Path(__file__).parents[3]
 DAY = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -44,6 +44,7 @@ from pathlib import Path
 from eyot_hub.jobs.replay import Replay
 from eyot_hub.jobs.table import Fenced, LakeTable
 from support.jobs_config import jobs_config
+from support.lake_formats import delete_table
 
 when, number = sys.argv[2].split()
 left, real = [int(number)], LakeTable.commit
@@ -109,6 +110,7 @@ def config(tmp_path: Path) -> Config:
     return jobs_config("nats://127.0.0.1", tmp_path)
 
 
+@pytest.mark.usefixtures("each_lake_format")
 def test_rows_that_pass_move_and_the_others_stay(config: Config) -> None:
     """Also: a message that is in quarantine twice, subjects and tables that are not this one's, and a second replay."""
     rows = [poison(sequence) for sequence in range(1, 41)]
@@ -136,6 +138,7 @@ def test_rows_that_pass_move_and_the_others_stay(config: Config) -> None:
     assert len(silver_rows(config)) == len(found)
 
 
+@pytest.mark.usefixtures("each_lake_format")
 def test_gold_is_told_once_of_each_replay(config: Config) -> None:
     fill(config, [poison(number) for number in (1, 2, 5)])
     Replay(config, config.silver[0]).run()
@@ -153,13 +156,14 @@ def test_gold_is_told_once_of_each_replay(config: Config) -> None:
     assert uncounted_spans(config, "others", silver, replays_table(config)) == []
 
 
+@pytest.mark.usefixtures("each_lake_format")
 def test_a_replay_after_silver_was_deleted(config: Config, tmp_path: Path) -> None:
     """Gold stays and knows the first replay; the next one has another number."""
     fill(config, [poison(1)])
     Replay(config, config.silver[0]).run()
     gold = replays_table(config)
     gold.commit([], {REPLAY_ID: replays.last_replay(silver_table(config, config.silver[0]))})
-    shutil.rmtree(tmp_path / "lake/silver/readings")
+    delete_table(config, "silver/readings")
     fill(config, [poison(2)])
     Replay(config, config.silver[0]).run()
     silver = silver_table(config, config.silver[0])
@@ -168,6 +172,7 @@ def test_a_replay_after_silver_was_deleted(config: Config, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("when", ["after 1", "before 2", "after 2", "before 3", "after 3"])
+@pytest.mark.usefixtures("each_lake_format")
 def test_killed_at_each_commit(config: Config, tmp_path: Path, when: str) -> None:
     """The commits are those of replays, silver and quarantine. Each row is in a table meanwhile, and in one in the end."""
     fill(config, [poison(number) for number in range(1, 21)] + [poison(21, b"{")])
@@ -205,6 +210,7 @@ def test_killed_at_each_commit(config: Config, tmp_path: Path, when: str) -> Non
     assert (span.after, span.until) == (0, 20)
 
 
+@pytest.mark.usefixtures("each_lake_format")
 def test_other_jobs_that_commit_in_between(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another replay of the same rows reaches silver first; then new poison, and new files, reach the quarantine."""
     fill(config, [poison(number) for number in range(1, 11)])
@@ -233,6 +239,7 @@ def test_other_jobs_that_commit_in_between(config: Config, monkeypatch: pytest.M
     assert left(config) == [11, 12]
 
 
+@pytest.mark.usefixtures("each_lake_format")
 def test_an_aggregation_that_a_replay_overtook_is_refused(config: Config) -> None:
     """Its rows were compared with a silver that lacked the replayed ones."""
     fill(config, [poison(1)])

@@ -117,6 +117,7 @@ def config(tmp_path: Path) -> Config:
     return made
 
 
+@pytest.mark.usefixtures("each_lake_format")
 def test_days_that_ended_long_enough_ago_leave(config: Config) -> None:
     """A day counts from its end: at 12:00 on the 10th, the 7th ended 60 hours ago and the 8th 36 hours."""
     assert kept(config) == expected(DAYS[0])
@@ -140,6 +141,7 @@ def test_nothing_leaves_unless_configured(config: Config) -> None:
     assert kept(config) == expected(DAYS[0])
 
 
+@pytest.mark.usefixtures("each_lake_format")
 def test_the_files_go_with_a_vacuum(config: Config, tmp_path: Path) -> None:
     files = tmp_path / "lake/quarantine"
     maintained(config, compact=False)
@@ -149,6 +151,7 @@ def test_the_files_go_with_a_vacuum(config: Config, tmp_path: Path) -> None:
     assert not list(files.glob("silver=*/date=2026-03-07/part-*.parquet"))
 
 
+@pytest.mark.usefixtures("each_lake_format")
 def test_a_job_that_commits_meanwhile(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """The removal is planned again with the other job's rows; when others commit all the time, it is left for the next round."""
     other, commit = quarantine_table(config), LakeTable.commit
@@ -177,6 +180,7 @@ def test_a_job_that_commits_meanwhile(config: Config, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.usefixtures("each_lake_format")
 def test_killed_and_run_again(config: Config, tmp_path: Path, when: str) -> None:
     """The table is as if the job had run once: rows, count and versions."""
     before = quarantine_table(config).version

@@ -8,11 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from eyot_hub.jobs.config import Lake
 from eyot_hub.jobs.files import DataFile
+from eyot_hub.jobs.lake import open_table
 from eyot_hub.jobs.silver import silver_schema
 from eyot_hub.jobs.silver_input import Block, Written, packed
 from eyot_hub.jobs.silver_task import KnownFile, SilverTask
-from eyot_hub.jobs.table import LakeTable, TableSpec
 from support.jobs_config import jobs_config
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
@@ -25,7 +26,7 @@ class Silver:
     def __init__(self, folder: Path, *, any_day: bool = False) -> None:
         schema = silver_schema(jobs_config("nats://127.0.0.1", folder).silver[0])
         self.any_day = any_day
-        self.table = LakeTable(TableSpec(str(folder / "silver"), schema, ("event_date",)))
+        self.table = open_table(Lake(path=str(folder)), "silver", schema, ("event_date",))
 
     def fill(self, rows: list[Row]) -> Written:
         known = tuple(
@@ -82,6 +83,6 @@ def test_rows_are_sorted_and_the_quarantines_files_handed_on(tmp_path: Path) -> 
     assert [one["sequence"] for one in read] == [4, 9, 2, 1]
     assert [one["device"] for one in read] == ["d0", "d0", "d1", "d2"]
     assert silver.fill([]) == Written(0, [], [])
-    bad = DataFile("silver=s/part-1.parquet", 1, 1, (("silver", "s"),), 1, "{}")
+    bad = DataFile("silver=s/part-1.parquet", 1, 1, (("silver", "s"),), 1)
     task = SilverTask(silver.table.spec, (), any_day=False)
     assert task([(0, Written(0, [], [bad])), (0, Written(0, [], [bad]))]) == Written(0, [], [bad, bad])

@@ -1,0 +1,112 @@
+"""The Iceberg catalog of a lake: a REST catalog, or tables of an SQL database.
+
+Secrets and the storage's options reach pyiceberg under its own names. Metadata in local folders is flushed before a commit
+names it, like the files of tasks.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.io import OutputStream
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+from sqlalchemy.exc import OperationalError, ProgrammingError
+
+from eyot_hub.jobs.config import Lake
+from eyot_hub.jobs.files import sync
+
+#: pyiceberg's names of delta-rs's options.
+_STORAGE: Final = {
+    "AWS_ENDPOINT_URL": "s3.endpoint",
+    "AWS_ACCESS_KEY_ID": "s3.access-key-id",
+    "AWS_SECRET_ACCESS_KEY": "s3.secret-access-key",
+    "AWS_SESSION_TOKEN": "s3.session-token",
+    "AWS_REGION": "s3.region",
+    "AZURE_STORAGE_ACCOUNT_NAME": "adls.account-name",
+    "AZURE_STORAGE_ACCOUNT_KEY": "adls.account-key",
+    "AZURE_STORAGE_SAS_TOKEN": "adls.sas-token",
+}
+_FILE_IO: Final = f"{__name__}.DurableFileIO"
+_catalogs: dict[tuple[tuple[str, str], ...], Catalog] = {}
+_opening = threading.Lock()
+
+
+def catalog_of(lake: Lake) -> Catalog:
+    """Return the lake's catalog, one for all of its tables in this process."""
+    properties = catalog_properties(lake)
+    key = tuple(sorted({**properties, "name": lake.catalog.name}.items()))
+    with _opening:
+        if key not in _catalogs:
+            _catalogs[key] = _opened(lake.catalog.name, properties)
+        return _catalogs[key]
+
+
+def catalog_properties(lake: Lake) -> dict[str, str]:
+    """Return the properties by which pyiceberg, and anybody who reads with it, opens the catalog."""
+    catalog = lake.catalog
+    storage = {_STORAGE[name]: value for name, value in lake.storage_options.items() if name in _STORAGE}
+    uri = catalog.uri or f"sqlite:///{Path(lake.path).absolute()}/catalog.db"
+    given = {"type": catalog.type, "uri": uri, "warehouse": catalog.warehouse}
+    if "://" not in lake.path:
+        given["py-io-impl"] = _FILE_IO
+    return {name: value for name, value in {**storage, **given, **catalog.properties}.items() if value}
+
+
+def _opened(name: str, properties: dict[str, str]) -> Catalog:
+    uri = properties["uri"]
+    if uri.startswith("sqlite:///"):
+        Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return load_catalog(name, **properties)
+    except (OperationalError, ProgrammingError):  # another process created the database's tables at the same time
+        return load_catalog(name, **properties)
+
+
+class DurableFileIO(PyArrowFileIO):
+    """Writes local files durably: the file and its folder are flushed when it is closed."""
+
+    def new_output(self, location: str) -> PyArrowFile:
+        scheme, netloc, path = self.parse_location(location, self.properties)
+        kind = _DurableFile if scheme == "file" else PyArrowFile
+        return kind(location, path, self.fs_by_scheme(scheme, netloc))
+
+
+class _DurableFile(PyArrowFile):
+    def create(self, overwrite: bool = False) -> OutputStream:
+        return _DurableStream(super().create(overwrite), self._path)
+
+
+class _DurableStream(OutputStream):
+    def __init__(self, stream: OutputStream, path: str) -> None:
+        self._stream = stream
+        self._path = path
+
+    def write(self, b: bytes) -> int:
+        return self._stream.write(b)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def close(self) -> None:
+        self._stream.close()
+        sync(self._path)
+        sync(os.path.dirname(self._path))
+
+    def __enter__(self) -> OutputStream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def reader_properties(lake: Lake) -> Mapping[str, str]:
+    """Return the catalog's properties without what only the hub's writers need."""
+    return {name: value for name, value in catalog_properties(lake).items() if value != _FILE_IO}

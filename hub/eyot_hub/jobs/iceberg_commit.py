@@ -1,0 +1,89 @@
+"""One commit to an Iceberg table: a snapshot with files and positions, made once, or again on a newer version.
+
+pyiceberg makes an append again after any other commit. Here that is so only where the other commits named none of its
+positions. The parts of pyiceberg that this needs are not part of its documented interface: its version is bounded in
+pyproject.toml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
+from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update.snapshot import _ManifestMergeManager, _OverwriteFiles
+
+POSITION: Final = "eyot.position."
+#: So many manifests are joined: every reader of the table opens each.
+MANIFESTS_MAX: Final = 50
+
+
+class Commit:
+    """Call `append` and `remove`, then `run`."""
+
+    def __init__(self, table: Table, positions: Mapping[str, int], *, rebase: bool, operation: Operation) -> None:
+        """`rebase`: make the commit again after others that named none of these positions."""
+        self._positions = positions
+        self._transaction = _Transaction(table, positions, rebase=rebase)
+        self._snapshot = _Snapshot(operation, self._transaction, table.io)
+
+    def append(self, file: DataFile) -> None:
+        self._snapshot.append_data_file(file)
+
+    def remove(self, file: DataFile) -> None:
+        self._snapshot.delete_data_file(file)
+
+    def run(self, summary: dict[str, str]) -> None:
+        """Commit. Raises CommitFailedException or ValidationException; then nothing of it is in the table."""
+        self._snapshot.snapshot_properties = summary
+        self._snapshot.commit()
+        mark = self._snapshot.snapshot_id
+        if self._positions:
+            self._transaction.set_properties(
+                {f"{POSITION}{name}": f"{at}@{mark}" for name, at in self._positions.items()}
+            )
+        self._transaction.commit_transaction()
+
+
+class _Transaction(Transaction):
+    """A transaction that is repeated only where no other writer named one of its positions."""
+
+    def __init__(self, table: Table, positions: Mapping[str, int], *, rebase: bool) -> None:
+        super().__init__(table)
+        self._rebase = rebase
+        self._named = [f"{POSITION}{name}" for name in positions]
+        self._seen = self._texts()
+
+    def _texts(self) -> list[str | None]:
+        held = self._table.metadata.properties
+        return [held.get(name) for name in self._named]
+
+    def _rebuild_snapshot_updates(self) -> None:
+        """Prepare the next try, after a refresh."""
+        if not self._rebase:
+            raise CommitFailedException("another commit came in between")
+        if self._texts() != self._seen:
+            raise CommitFailedException("another commit named the same position")
+        super()._rebuild_snapshot_updates()
+
+
+class _Snapshot(_OverwriteFiles):
+    """A snapshot that adds and removes files, and joins manifests when they are many."""
+
+    def _validate_concurrency(self) -> None:
+        """Nothing more: what may follow another commit is decided in `_Transaction`."""
+
+    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        held = [
+            one
+            for one in manifests
+            if one.added_snapshot_id == self._snapshot_id or one.has_added_files() or one.has_existing_files()
+        ]
+        if len(held) <= MANIFESTS_MAX:
+            return held
+        data = [one for one in held if one.content == ManifestContent.DATA]
+        manager = _ManifestMergeManager(TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT, 2, True, self)
+        return manager.merge_manifests(data) + [one for one in held if one.content != ManifestContent.DATA]

@@ -1,0 +1,68 @@
+"""Opens the tables of a lake in the format that the configuration names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from eyot_hub.jobs.config import Lake
+from eyot_hub.jobs.delta_log import DeltaLog
+from eyot_hub.jobs.table import LakeTable, TableSpec
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+
+def open_table(lake: Lake, name: str, schema: pa.Schema, partition_by: tuple[str, ...] = ()) -> LakeTable:
+    """Return the table of this name (`silver/readings`); it is created, or gets the columns that it lacks.
+
+    Raises HubError where it was made with columns of other types or with another partitioning.
+    """
+    spec = TableSpec(root_of(lake, name), schema, partition_by, lake.compression, _storage(lake))
+    if lake.format == "delta":
+        return LakeTable(spec, DeltaLog.created(spec))
+    from eyot_hub.jobs.iceberg_log import IcebergLog
+
+    return LakeTable(spec, IcebergLog.created(spec, _catalog(lake), identifier(lake, name)))
+
+
+def table_exists(lake: Lake, name: str) -> bool:
+    """Return whether a job has made the table of this name."""
+    if lake.format == "delta":
+        return DeltaLog.exists(root_of(lake, name), lake.storage_options)
+    from eyot_hub.jobs.iceberg_log import IcebergLog
+
+    return IcebergLog.exists(_catalog(lake), identifier(lake, name))
+
+
+def existing_table(lake: Lake, name: str) -> LakeTable | None:
+    """Return the table of this name with the columns that it has; None: there is none."""
+    if not table_exists(lake, name):
+        return None
+    spec = TableSpec(root_of(lake, name), pa.schema([]), (), lake.compression, _storage(lake))
+    if lake.format == "delta":
+        return LakeTable.existing(spec, DeltaLog(spec))
+    from eyot_hub.jobs.iceberg_log import IcebergLog
+
+    return LakeTable.existing(spec, IcebergLog(spec, _catalog(lake), identifier(lake, name)))
+
+
+def root_of(lake: Lake, name: str) -> str:
+    """Return where the files of a table are."""
+    return f"{lake.path.rstrip('/')}/{name}"
+
+
+def identifier(lake: Lake, name: str) -> tuple[str, ...]:
+    """Return a table's name in an Iceberg catalog: `silver/readings` is `silver_readings` of the namespace."""
+    return *lake.catalog.namespace.split("."), name.replace("/", "_")
+
+
+def _storage(lake: Lake) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(lake.storage_options.items()))
+
+
+def _catalog(lake: Lake) -> Catalog:
+    from eyot_hub.jobs.iceberg_catalog import catalog_of  # seconds, and a package that a lake of Delta does not need
+
+    return catalog_of(lake)

@@ -1,0 +1,72 @@
+"""The log of a Delta table: what it costs to follow other writers, and statistics."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from eyot_hub.jobs.config import Lake
+from eyot_hub.jobs.delta_log import DeltaLog, statistics
+from eyot_hub.jobs.files import DataFile
+from eyot_hub.jobs.lake import open_table
+from eyot_hub.jobs.table import TableSpec
+
+SCHEMA = pa.schema([("sequence", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("text", pa.string())])
+NOON = datetime(2026, 1, 1, 12, 0, 0, 1500, UTC)
+
+
+def written(spec: TableSpec, sequences: range, text: str = "a") -> list[DataFile]:
+    writer = spec.writer()
+    count = len(sequences)
+    writer.write(
+        pa.table({"sequence": list(sequences), "at": [NOON] * count, "text": [text] * count}, schema=SCHEMA), ()
+    )
+    return writer.finish()
+
+
+def test_positions_of_another_writer_are_read_from_its_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake(path=str(tmp_path))
+    one, other = (open_table(lake, "table", SCHEMA) for _ in range(2))
+    one.commit([], {"eyot:S@1": 10, "eyot:T@1": 5})
+    other.refresh()
+    assert [other.position(name) for name in ("eyot:S@1", "eyot:T@1", "eyot:U@1")] == [10, 5, None]
+    one.commit(written(one.spec, range(11, 13)), {"eyot:S@1": 12})
+    one.commit([], {"eyot:U@1": 1})
+    one.commit([], {}, one.files())
+    asked: list[str] = []
+    assert isinstance(other._log, DeltaLog)
+    delta = other._log._delta
+    of_delta = delta.transaction_version
+
+    def transaction_version(app_id: str) -> int | None:
+        asked.append(app_id)
+        return of_delta(app_id)
+
+    monkeypatch.setattr(delta, "transaction_version", transaction_version)
+    other.refresh()
+    assert [other.position(name) for name in ("eyot:S@1", "eyot:T@1", "eyot:U@1")] == [12, 5, 1]
+    assert asked == []
+    # After many commits the table is asked again.
+    monkeypatch.setattr("eyot_hub.jobs.delta_log.LOG_ENTRIES_MAX", 1)
+    for last in (14, 15):
+        one.commit([], {"eyot:S@1": last})
+    other.refresh()
+    assert [other.position(name) for name in ("eyot:S@1", "eyot:T@1")] == [15, 5]
+    assert asked == ["eyot:S@1", "eyot:T@1"]
+
+
+def test_statistics(tmp_path: Path) -> None:
+    """Times are kept to the millisecond, so a minimum is rounded down and a maximum up; a long text has none."""
+    table = open_table(Lake(path=str(tmp_path)), "table", SCHEMA)
+    stats = json.loads(statistics(written(table.spec, range(1, 4))[0]))
+    assert stats == {
+        "numRecords": 3,
+        "minValues": {"sequence": 1, "at": "2026-01-01T12:00:00.001Z", "text": "a"},
+        "maxValues": {"sequence": 3, "at": "2026-01-01T12:00:00.002Z", "text": "a"},
+        "nullCount": {"sequence": 0, "at": 0, "text": 0},
+    }
+    assert "text" not in json.loads(statistics(written(table.spec, range(1, 4), "a" * 200)[0]))["minValues"]
