@@ -10,6 +10,7 @@
     eyot-hub explain   -c hub.toml TABLE DEVICE METRIC TIME   a window's messages at hub and origin; without Spark
     eyot-hub quality   -c hub.toml            the rules of data quality over silver; without Spark
     eyot-hub replay    -c hub.toml --table T  quarantined rows that the present rules take, into silver; without Spark
+    eyot-hub erase     -c hub.toml --device D the rows of one device, out of every table
     eyot-hub report    -c hub.toml -o FILE    all of it as one HTML page
     eyot-hub run       -c hub.toml            all of them but devices at intervals in one process
 
@@ -41,6 +42,7 @@ from eyot_hub.errors import HubError
 from eyot_hub.jobs.aggregate import Aggregate, AggregateRound
 from eyot_hub.jobs.bronze import Ingest, Round
 from eyot_hub.jobs.config import Config, ConfigError, load, seconds
+from eyot_hub.jobs.erasure import Eraser, Erasure
 from eyot_hub.jobs.explain import Explanation, explain
 from eyot_hub.jobs.fleet import Fleet
 from eyot_hub.jobs.gaps import Gaps, Report
@@ -55,6 +57,7 @@ from eyot_hub.jobs.schedule import Result, Schedule
 from eyot_hub.jobs.session import session
 from eyot_hub.json_log import JsonFormatter
 from eyot_hub.progress import BatchProgress
+from eyot_wire import subject
 from eyot_wire.closed_pipe import until_closed
 from eyot_wire.go.time import rfc3339_to_ns
 from eyot_wire.quoting import printable
@@ -233,6 +236,17 @@ def _replay(config: Config, options: argparse.Namespace, show: Show) -> int:
     return 0
 
 
+def _erase(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
+    eraser = Eraser(spark, config)
+    for pattern in options.subject:
+        if not subject.is_valid(pattern.encode()):
+            raise ConfigError(f"--subject: {pattern!r} is no subject")
+    results = eraser.resume() if options.resume else [eraser.erase(options.device, options.subject)]
+    for done in results:
+        show.value(asdict(done), _erased_text(done))
+    return 0
+
+
 def _gaps(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
     report = Gaps(spark, config).run()
     rows = [
@@ -304,8 +318,8 @@ def _report(spark: SparkSession, config: Config, options: argparse.Namespace, sh
 
 def _run_all(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
     """Exit status: 0 after a stop; 1 when Spark ended, when a round could not be stopped, or (--once) when a job failed."""
-    if config.bronze.format != "delta":
-        raise ConfigError(f"{options.config}: bronze.format: run needs delta")
+    if config.bronze.format == "parquet":
+        raise ConfigError(f"{options.config}: bronze.format: run needs a table, not parquet")
     stop, printing = _stop_on_signal(), threading.Lock()
 
     def report(job: str, result: Result) -> None:
@@ -416,6 +430,17 @@ def _parser() -> argparse.ArgumentParser:
         "or date, sequence and origin_sequence with =, >=, <=; may be given several times, then all must hold",
     )
     replay.add_argument("--dry-run", action="store_true", help="count only")
+    erase = command("erase", _erase, "remove the rows of one device from every table")
+    which = erase.add_mutually_exclusive_group(required=True)
+    which.add_argument("--device", metavar="DEVICE", help="the device, as silver names it")
+    which.add_argument("--resume", action="store_true", help="finish erasures that were killed")
+    erase.add_argument(
+        "--subject",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="also these messages of bronze and quarantine, whatever they hold; may be given several times",
+    )
     report = command("report", _report, "gaps and fleet, and all of it as one HTML page")
     report.add_argument(
         "-o",
@@ -501,6 +526,12 @@ def _replayed_text(done: Replayed, *, dry_run: bool) -> str:
         f"silver {done.table}: {done.read} rows parsed again, {done.passed} pass; {'nothing changed' if dry_run else moved}"
     ]
     return "\n".join([*lines, *(f"{count} left: {reason}" for reason, count in done.left.items())])
+
+
+def _erased_text(done: Erasure) -> str:
+    rows = ", ".join(f"{name} {count}" for name, count in done.rows.items() if count) or "no rows"
+    until = "for ever" if done.files_until is None else f"until {done.files_until:%Y-%m-%d %H:%M}"
+    return f"erasure {done.erasure}: {done.device}: {rows}; files of older versions stay {until}"
 
 
 def _explained_text(done: Explanation) -> str:
