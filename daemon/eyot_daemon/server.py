@@ -133,7 +133,7 @@ class Server:
             NetworkService((leaf_links.network_changed, self._bridges.network_changed)),
             ExpiryService(broker),
             StatusService(broker),
-            DeviceAnswers(self.clients, bundle),
+            DeviceAnswers(self.clients, bundle, leaf_links.reconnect),
             page,
         ]
         #: In the order in which they start and reload; they stop in the reverse.

@@ -1,4 +1,4 @@
-"""Requests to a device for its own reports, over NATS: `$EYOT.DEVICE.<name>.<report>` in the account of `eyot { device { } }`.
+"""Requests to a device for its own reports and to connect its links, over NATS: `$EYOT.DEVICE.<name>.<report>` in the account of `eyot { device { } }`.
 
 The answer is JSON in parts: each has the header `Eyot-Part: <number>/<all>`, from 1 on. The payload of a request may be empty.
 
@@ -29,10 +29,12 @@ PARTS_MAX: Final = 4096
 TOP_CONNECTIONS_MAX: Final = 1024
 TOP: Final = "top"
 SUPPORT_BUNDLE: Final = "support-bundle"
+#: Not a report: the device connects a link now.
+CONNECT: Final = "connect"
 #: The reports that are pages of the control socket.
 PAGES: Final = {"status": "/eyot/status", "sync": "/eyot/syncz"}
 #: All reports, and those that a device gives unless its configuration names others.
-ANSWERS: Final = (*PAGES, TOP, SUPPORT_BUNDLE)
+ANSWERS: Final = (*PAGES, TOP, SUPPORT_BUNDLE, CONNECT)
 DEFAULT_ANSWERS: Final = tuple(PAGES)
 
 
@@ -52,6 +54,19 @@ class PartRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     of: str = ""
     part: int = 1
+
+
+class ConnectRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The payload of a request to connect a link that is down. `link`: its name; "": all that are down."""
+
+    link: str = ""
+
+
+class ConnectAnswer(Struct, frozen=True, kw_only=True):
+    """What came of it. `links`: those that are dialled now; `error`: why none is, "" otherwise."""
+
+    links: list[str] = []
+    error: str = ""
 
 
 def subject_of(name: str, report: str) -> str:

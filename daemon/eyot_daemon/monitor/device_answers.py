@@ -27,6 +27,7 @@ from eyot_daemon.router.subscription import CallbackDest, Kind, Origin, Subscrip
 from eyot_daemon.turn.timers import TimerHandle
 from eyot_wire.device_requests import (
     BUNDLE_NAME,
+    CONNECT,
     DIGEST,
     PART,
     PARTS_MAX,
@@ -34,6 +35,8 @@ from eyot_wire.device_requests import (
     SUPPORT_BUNDLE,
     TOP,
     TOP_CONNECTIONS_MAX,
+    ConnectAnswer,
+    ConnectRequest,
     PartRequest,
     TopRequest,
     digest_of,
@@ -42,6 +45,7 @@ from eyot_wire.device_requests import (
     pieces_of,
     subject_of,
 )
+from eyot_wire.quoting import printable
 
 log = logging.getLogger("eyot")
 
@@ -51,6 +55,7 @@ KEPT_S: Final = 0.25
 BUNDLE_KEPT_S: Final = 60.0
 #: Bytes of a request at most.
 REQUEST_BYTES_MAX: Final = 1024
+_SPOKE: Final = "spoke"
 _NO_REQUESTS: Final[Counter[str]] = Counter()
 
 
@@ -63,13 +68,14 @@ class _Bundle(Struct, frozen=True):
 
 
 class DeviceAnswers:
-    """Answers while it is configured. `bundle` makes support bundles."""
+    """Answers while it is configured. `bundle` makes support bundles; `reconnect` is that of the leaf links."""
 
     name = "device answers"
 
-    def __init__(self, clients: Clients, bundle: SupportBundle) -> None:
+    def __init__(self, clients: Clients, bundle: SupportBundle, reconnect: Callable[[str], str]) -> None:
         self._clients = clients
         self._bundles = bundle
+        self._reconnect = reconnect
         self._options: EyotDeviceOptions | None = None
         self._subscriptions: list[Subscription] = []
         #: by report: when it was made (monotonic seconds), for which request, and its JSON
@@ -137,7 +143,27 @@ class DeviceAnswers:
             raise ValueError(f"a request of {len(payload)} bytes")
         if report == SUPPORT_BUNDLE:
             return [self._bundle_part(msgspec.json.decode(payload or b"{}", type=PartRequest))]
+        if report == CONNECT:
+            return parts_of(
+                msgspec.json.encode(self._connect(msgspec.json.decode(payload or b"{}", type=ConnectRequest)))
+            )
         return parts_of(self._report(report, payload))
+
+    # -- links -----------------------------------------------------------------------------------------------------
+
+    def _connect(self, asked: ConnectRequest) -> ConnectAnswer:
+        """Dial a link that is down, or all of them. The link that is up carries the request, and stays."""
+        links = [link for link in self._clients.broker.providers.links() if link.role == _SPOKE]
+        named = [link for link in links if asked.link in ("", link.name)]
+        if not named:
+            return ConnectAnswer(error="there is no remote of this name" if asked.link else "no remotes are configured")
+        down = [link.name for link in named if link.state != "up"]
+        if not down:
+            return ConnectAnswer(error="the link is up" if asked.link else "all links are up")
+        problems = {name: self._reconnect(name) for name in dict.fromkeys(down)}
+        dialled = [name for name, problem in problems.items() if not problem]
+        log.info("Asked over NATS to connect %s", ", ".join(map(printable, down)))
+        return ConnectAnswer(links=dialled, error="" if dialled else "; ".join(problems.values()))
 
     # -- reports ---------------------------------------------------------------------------------------------------
 
