@@ -13,6 +13,7 @@ from msgspec import Struct
 from eyot_fleet.alerts import AlertLimits
 from eyot_fleet.errors import ConfigError
 from eyot_fleet.login import Login
+from eyot_fleet.web_options import WebOptions
 
 _TOKENS: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -69,6 +70,8 @@ class FleetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     state: StateConfig = StateConfig()
     alerts: AlertLimits = AlertLimits()
     http: HttpConfig = HttpConfig()
+    #: the page for operators; None: it is not served
+    web: WebOptions | None = None
 
     def check(self) -> None:
         """Check values and the files that they name. Raises ConfigError."""
@@ -90,6 +93,8 @@ class FleetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             if getattr(self.alerts, key) < 0:
                 raise ConfigError(f"alerts.{key}: must not be negative")
         address(self.http.listen, "http.listen")
+        if self.web is not None:
+            self.web.check()
         if devices.enrolment and not Path(devices.enrolment).is_dir():
             raise ConfigError(f"devices.enrolment: {devices.enrolment}: no such folder")
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from eyot_fleet.actions import Actions
     from eyot_fleet.audit import Audit
+    from eyot_fleet.service import Service
     from eyot_fleet.state import State
 
 T = TypeVar("T")
@@ -120,10 +121,25 @@ async def _serve(config: FleetConfig) -> None:
 
     listener = _listen(config.http.listen)
     service = Service(config)
+    page = _page(config, service)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_until_signal, nursery.cancel_scope)
         nursery.start_soon(http_server.serve, listener, Pages(service).answer)
         nursery.start_soon(service.run)
+        if page is not None:
+            nursery.start_soon(page)
+
+
+def _page(config: FleetConfig, service: Service) -> Callable[[], Awaitable[None]] | None:
+    """Return what serves the page, if there is one. Raises ConfigError."""
+    if config.web is None:
+        return None
+    from eyot_fleet.web.hub_backend import HubBackend
+    from eyot_fleet.web.site import Site, bound
+
+    listener, tls = bound(config.web)
+    site = Site(config.web, config.hub, HubBackend(service))
+    return partial(site.run, listener, tls)
 
 
 def _listen(text: str) -> socket.socket:

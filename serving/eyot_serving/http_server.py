@@ -101,10 +101,13 @@ Handler = Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]
 
 
 async def serve(
-    listener: socket.socket, handler: Handler, tls: Callable[[], ssl.SSLContext | None] = lambda: None
+    listener: socket.socket,
+    handler: Handler,
+    tls: Callable[[], ssl.SSLContext | None] = lambda: None,
+    connections_max: int | None = None,
 ) -> None:
     """Serve a listening socket until cancelled, as HTTPS with what `tls` gives for each connection. Takes over the socket."""
-    limit = trio.CapacityLimiter(CONNECTIONS_MAX)
+    limit = trio.CapacityLimiter(connections_max or CONNECTIONS_MAX)
     with trio.socket.from_stdlib_socket(listener) as sock:
         async with trio.open_nursery() as nursery:
             while True:

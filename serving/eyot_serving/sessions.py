@@ -47,17 +47,22 @@ class Session(Struct):
 
 
 class Sessions:
-    """The sessions there are. `now`: monotonic time, seconds; a login beyond `sessions_max` ends the oldest session."""
+    """The sessions there are. `now`: monotonic time, seconds.
+
+    A login beyond `sessions_max` ends the oldest session, one beyond `user_sessions_max` the oldest of the same user.
+    """
 
     def __init__(
         self,
         now: Callable[[], float],
         sessions_max: int = SESSIONS_MAX,
         *,
+        user_sessions_max: int | None = None,
         whole_s: float = SESSION_S,
         idle_s: float = IDLE_S,
     ) -> None:
         self._now = now
+        self._user_sessions_max = user_sessions_max
         self._sessions_max = sessions_max
         self._whole_s = whole_s
         self._idle_s = idle_s
@@ -67,6 +72,9 @@ class Sessions:
         """Begin a session; return its cookie and its token."""
         cookie, token = secrets.token_urlsafe(_SECRET_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
         now = self._now()
+        own = [key for key, each in self._sessions.items() if each.user == user]
+        if self._user_sessions_max is not None and len(own) >= self._user_sessions_max:
+            del self._sessions[own[0]]
         self._sessions[_digest(cookie)] = Session(user, proof, token, now, now, role, method)
         while len(self._sessions) > self._sessions_max:
             self._sessions.popitem(last=False)
@@ -91,6 +99,13 @@ class Sessions:
             return None
         return session
 
+    def is_open(self, session: Session) -> bool:
+        """Return whether a session has neither ended nor expired."""
+        now = self._now()
+        if now - session.begun_at >= self._whole_s or now - session.used_at >= self._idle_s:
+            return False
+        return any(each is session for each in self._sessions.values())
+
     def used(self, session: Session) -> None:
         """Count an action: the session is not idle."""
         session.used_at = self._now()
@@ -104,10 +119,11 @@ class Sessions:
 
 
 class Attempts:
-    """Limits attempts to log in. An attempt counts as failed from its begin until it succeeds."""
+    """Limits attempts to log in: `failures_max` from all addresses together. An attempt counts as failed from its begin until it succeeds."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], failures_max: int = FAILURES_MAX) -> None:
         self._now = now
+        self._failures_max = failures_max
         self._failures: deque[tuple[float, str]] = deque()
 
     def begin(self, address: str) -> tuple[float, str] | None:
@@ -116,7 +132,7 @@ class Attempts:
         while self._failures and now - self._failures[0][0] >= WINDOW_S:
             self._failures.popleft()
         of_address = sum(1 for _, other in self._failures if other == address)
-        if of_address >= ADDRESS_FAILURES_MAX or len(self._failures) >= FAILURES_MAX:
+        if of_address >= ADDRESS_FAILURES_MAX or len(self._failures) >= self._failures_max:
             return None
         attempt = (now, address)
         self._failures.append(attempt)

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-WAIT_S = 60.0
+WAIT_S = 12.0
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-extensions",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-proxy-server",

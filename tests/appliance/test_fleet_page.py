@@ -1,0 +1,384 @@
+"""The fleet's page in Debian's Chromium: ten thousand devices by mouse and keyboard, live, on a phone, in the dark, and logins."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eyot_fleet.device_record import Alert, DeviceRecord
+from eyot_fleet.web import access
+from eyot_fleet.web.backend import Freshness
+from eyot_fleet.web_options import OidcOptions
+from support.chromium import Chromium
+from support.fleet_devices import MARKUP
+from support.fleet_page import OPTIONS, FleetPage, replaced
+from support.oidc_provider import OidcProvider
+
+#: `SCREENSHOTS=folder` keeps pictures of the page for the documentation.
+SCREENSHOTS = os.environ.get("SCREENSHOTS", "")
+DEVICES = 10_000
+ODD = "<img/src=x/onerror=alert(1)>"
+FOUND = "document.getElementById('found').textContent"
+STATE = "document.getElementById('state')"
+ROWS = "document.querySelectorAll('#rows tr')"
+#: whether the rows are sorted by backlog, the largest first
+BY_BACKLOG = (
+    f"[...{ROWS}].map(row => parseInt(row.children[2].firstChild.data.replace(/,/g, '')))"
+    ".every((one, place, all) => !place || all[place - 1] >= one)"
+)
+
+
+@pytest.fixture
+def page() -> Iterator[FleetPage]:
+    with FleetPage(1000) as page:
+        yield page
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Chromium]:
+    with Chromium(tmp_path / "browser") as chromium:
+        chromium.size(1280, 800)
+        yield chromium
+
+
+def focus(browser: Chromium, element: str) -> None:
+    browser.value(f"document.getElementById('{element}').focus()")
+
+
+def click(browser: Chromium, selector: str) -> None:
+    """A real click at the middle of an element."""
+    place = browser.value(
+        f"(() => {{ const node = document.querySelector({json.dumps(selector)}); node.scrollIntoView({{block: 'center'}});"
+        "const box = node.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; })()"
+    )
+    for kind in ("mousePressed", "mouseReleased"):
+        browser.command("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
+
+
+def log_in(browser: Chromium, page: FleetPage, user: str = "operator") -> None:
+    """By keyboard alone: the first field has the focus."""
+    if browser.value("location.href === 'about:blank'"):
+        browser.open(page.url)
+    browser.until("document.activeElement.id === 'login-user'")
+    browser.type(user)
+    browser.press("Tab")
+    browser.type(user)
+    browser.press("Enter")
+    browser.until("!document.getElementById('logout').hidden")
+
+
+def kept(browser: Chromium, name: str) -> None:
+    if SCREENSHOTS:
+        browser.screenshot(Path(SCREENSHOTS) / f"{name}.png")
+
+
+def is_clean(browser: Chromium, page: FleetPage) -> None:
+    """Nothing violates the policy, and nothing is asked of anybody else."""
+    assert browser.complaints == []
+    assert [each for each in browser.requests if not each.startswith((page.url, "data:"))] == []
+
+
+@pytest.fixture
+def large_page() -> Iterator[FleetPage]:
+    with FleetPage(DEVICES) as page:
+        yield page
+
+
+def test_ten_thousand_devices_are_searched_filtered_sorted_and_paged(large_page: FleetPage, browser: Chromium) -> None:
+    page = large_page
+    log_in(browser, page)
+    browser.until(f"{ROWS}.length === 50 && {FOUND}.startsWith('10,000 devices')")
+    browser.until(f"{STATE}.textContent === '47 of 10,000 devices need attention.'")
+    kept(browser, "fleet-list")
+    focus(browser, "text")
+    browser.type("site:north 0.9.3")
+    browser.until(f"{FOUND}.startsWith('1,000 of 10,000 devices')")
+    browser.until("document.getElementById('spoken').textContent === '1,000 of 10,000 devices'")
+    click(browser, "#states [data-state=behind]")
+    browser.until(f"/^5\\d of 10,000 devices/.test({FOUND})")
+    assert browser.value("document.activeElement.dataset.state") == "behind"
+    click(browser, "#heads [data-sort=backlog]")
+    browser.until("document.querySelector('#heads [aria-sort=descending] button').dataset.sort === 'backlog'")
+    browser.until(f"{ROWS}.length === 50 && {BY_BACKLOG}")
+    click(browser, "#next-page")
+    browser.until("document.getElementById('place').textContent.startsWith('51–')")
+    assert browser.value("document.getElementById('next-page').getAttribute('aria-disabled')") == "true"
+    # What is seen is in the address: it can be passed on, and the way back leads there.
+    address = browser.value("location.href")
+    click(browser, "#rows a")
+    browser.until("!document.getElementById('device-view').hidden")
+    browser.value("history.back()")
+    browser.until("document.getElementById('place').textContent.startsWith('51–')")
+    assert browser.value("location.href") == address
+    browser.command("Page.navigate", url="about:blank")
+    browser.open(address)
+    browser.until(
+        f"/^5\\d of 10,000 devices/.test({FOUND}) && document.getElementById('text').value === 'site:north 0.9.3'"
+    )
+    is_clean(browser, page)
+
+
+def test_a_label_and_an_alert_are_filters_that_can_be_taken_off(page: FleetPage, browser: Chromium) -> None:
+    log_in(browser, page)
+    focus(browser, "label")
+    browser.type("Kind:Camera")
+    browser.press("Enter")
+    browser.until(f"{FOUND}.startsWith('250 of 1,000 devices')")
+    browser.value(
+        "(() => { const alert = document.getElementById('alert'); alert.value = '*'; alert.dispatchEvent(new Event('change')); })()"
+    )
+    browser.until("document.querySelectorAll('#chosen button').length === 2")
+    browser.until(f"[...{ROWS}].every(row => row.children[7].textContent)")
+    click(browser, "#chosen button")
+    browser.until("document.querySelectorAll('#chosen button').length === 1")
+    assert browser.value("document.activeElement.id") == "text"
+    is_clean(browser, page)
+
+
+def test_what_is_seen_changes_as_it_happens_and_the_focus_stays(page: FleetPage, browser: Chromium) -> None:
+    log_in(browser, page, "viewer")
+    browser.value("location.hash = '#/?sort=name&size=25'")
+    browser.until(f"{ROWS}.length === 25")
+    name = browser.value("document.querySelector('#rows a').textContent")
+    browser.value("document.querySelector('#rows a').focus()")
+    browser.value("window.seen = document.querySelector('#rows tr')")
+    page.put(
+        name, backlog=123_456, synced=False, alerts=(Alert(kind="x", severity="critical", text=MARKUP[0], since=0.0),)
+    )
+    browser.until(
+        "window.seen.children[2].textContent.startsWith('123,456') && window.seen.children[1].textContent === 'failing'"
+    )
+    browser.until(f"/^\\d+ of 1,000 devices need attention/.test({STATE}.textContent)")
+    assert browser.value("document.activeElement.textContent") == name
+    assert browser.value("document.querySelectorAll('img, b i').length") == 0
+    # Another order follows within seconds, and the focus goes along.
+    browser.value("location.hash = '#/?sort=backlog&descending=true&size=25'")
+    browser.until(f"{ROWS}.length === 25 && {BY_BACKLOG}")
+    last = browser.value("[...document.querySelectorAll('#rows a')].pop().textContent")
+    browser.value("[...document.querySelectorAll('#rows a')].pop().focus()")
+    page.put(last, backlog=9_000_000, synced=False)
+    browser.until(f"document.querySelector('#rows a').textContent === {json.dumps(last)}")
+    assert browser.value("document.activeElement.textContent") == last
+    is_clean(browser, page)
+
+
+def test_text_of_devices_is_never_markup(page: FleetPage, browser: Chromium) -> None:
+    record = DeviceRecord(
+        name=ODD, labels=MARKUP, version=ODD, domain=ODD, heard_at=time.time(), linked=False, link_error=ODD, store_error=ODD,
+        alerts=(Alert(kind=ODD, severity="critical", text=ODD, remedy=ODD, since=0.0),), never_arrived=1,
+    )  # fmt: skip
+    page.do(page.backend.index.put, record, time.time())
+    log_in(browser, page)
+    focus(browser, "text")
+    browser.type("<img/src")
+    browser.until(f"{FOUND}.startsWith('1 of 1,001')")
+    assert browser.value("document.querySelector('#rows a').textContent") == ODD
+    assert browser.value("document.querySelector('#rows .label').textContent") == MARKUP[0]
+    click(browser, "#rows a")
+    browser.until("document.querySelectorAll('#device-alerts li').length === 1")
+    assert browser.value("document.getElementById('device-head').textContent") == ODD
+    assert (
+        browser.value(
+            "document.querySelectorAll('main img, main iframe, main script, main b i, main a[href^=javascript]').length"
+        )
+        == 0
+    )
+    assert browser.value("window.hit === undefined")
+    is_clean(browser, page)
+
+
+def test_an_operator_acts_on_a_device_and_sees_it_in_the_audit(page: FleetPage, browser: Chromium) -> None:
+    log_in(browser, page)
+    browser.value("location.hash = '#/device/pump-00012'")
+    browser.until(
+        "document.querySelectorAll('#day svg .off').length > 0 && document.querySelectorAll('#streams tr').length === 2"
+    )
+    assert "largest" in browser.value("document.querySelector('#day svg').getAttribute('aria-label')")
+    browser.until("document.activeElement.id === 'device-head'")
+    kept(browser, "fleet-device")
+    focus(browser, "label-text")
+    browser.type("spare")
+    browser.press("Enter")
+    browser.until("document.getElementById('outcome').textContent === 'The labels are set.'")
+    browser.until("[...document.querySelectorAll('#device-labels li')].some(node => node.textContent === 'spare')")
+    browser.until("document.querySelectorAll('#device-audit tr').length === 2")
+    click(browser, "[data-report=doctor]")
+    browser.until("document.getElementById('outcome').textContent === 'Not done: the hub cannot be reached'")
+    focus(browser, "configure-text")
+    browser.value("document.getElementById('configure-text').value = '{\"ring\": 1}'")
+    click(browser, "#order-configure button")
+    browser.until("document.getElementById('configure-state').textContent.startsWith('Revision 2')")
+    # Somebody else was faster.
+    page.backend.documents["pump-00012"] = replaced(page.backend.documents["pump-00012"], revision=7)
+    browser.value("document.getElementById('configure-text').value = '{\"ring\": 2}'")
+    click(browser, "#order-configure button")
+    browser.until("document.getElementById('outcome').textContent.includes('somebody else')")
+    assert page.backend.documents["pump-00012"].settings == {"ring": 1}
+    click(browser, "#nav [data-view=audit]")
+    browser.until("document.querySelectorAll('#audit tr').length === 9")
+    assert browser.value("document.querySelector('#audit tr').children[6].textContent") == "refused"
+    kept(browser, "fleet-audit")
+    assert {line.actor for line in page.backend.lines} == {"operator"}
+
+
+def test_a_viewer_is_offered_nothing_to_do(page: FleetPage, browser: Chromium) -> None:
+    log_in(browser, page, "viewer")
+    browser.value("location.hash = '#/device/pump-00012'")
+    browser.until("document.querySelectorAll('#day svg').length === 2")
+    assert browser.value("document.getElementById('orders').hidden && document.getElementById('tokens-link').hidden")
+    browser.value("location.hash = '#/tokens'")
+    browser.until(f"{ROWS}.length === 50")
+    is_clean(browser, page)
+
+
+def test_a_session_that_ends_in_the_middle_leads_to_the_login_and_back(page: FleetPage, browser: Chromium) -> None:
+    log_in(browser, page)
+    browser.value("location.hash = '#/device/pump-00012'")
+    browser.until("document.querySelectorAll('#day svg').length === 2")
+    page.later_s = access.SESSION_S
+    browser.until("document.getElementById('login-told').textContent === 'Your session has ended: log in again.'")
+    assert browser.value(f"{ROWS}.length") == 0
+    log_in(browser, page)
+    browser.until(
+        "!document.getElementById('device-view').hidden && document.querySelectorAll('#day svg').length === 2"
+    )
+    click(browser, "#logout button")
+    browser.until("document.activeElement.id === 'login-user'")
+    assert browser.value("document.body.innerText.includes('pump-')") is False
+
+
+def test_a_wrong_password_is_told_and_the_password_is_gone(page: FleetPage, browser: Chromium) -> None:
+    browser.open(page.url)
+    browser.until("document.activeElement.id === 'login-user'")
+    browser.type("operator")
+    browser.press("Tab")
+    browser.type("wrong")
+    browser.press("Enter")
+    browser.until(
+        "document.getElementById('login-told').textContent.startsWith('Not logged in: the name or the password')"
+    )
+    assert browser.value("document.getElementById('login-password').value") == ""
+    assert browser.value("document.activeElement.id") == "login-password"
+
+
+def test_the_page_says_how_old_its_figures_are(tmp_path: Path, browser: Chromium) -> None:
+    with FleetPage(100) as page:
+        log_in(browser, page)
+        browser.until(f"{STATE}.dataset.state !== 'quiet'")
+        page.backend.hub = Freshness(connected=False, since=time.time() - 240, error="connection refused")
+        browser.until(f"{STATE}.textContent.startsWith('The service has lost the hub 4\\u00a0min ago')")
+        assert browser.value(f"{STATE}.dataset.state") == "bad"
+        kept(browser, "fleet-hub-away")
+        page.backend.hub = Freshness(connected=True, since=time.time())
+        browser.until(f"{STATE}.textContent.includes('100 devices')")
+    browser.until(f"{STATE}.textContent.startsWith('Cannot tell: the service has not answered since')")
+    assert browser.value(f"{ROWS}.length") == 50
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_on_a_phone_nothing_is_cut_off_and_all_is_legible(page: FleetPage, browser: Chromium, scheme: str) -> None:
+    browser.colours(scheme)
+    log_in(browser, page)
+    for width in (390, 1280):
+        browser.size(width, 844)
+        for view in ("#/", "#/device/pump-00016", "#/audit"):
+            browser.value(f"location.hash = '{view}'")
+            browser.until("document.querySelectorAll('main section:not([hidden]) tbody tr').length > 0")
+            if view != "#/audit":
+                browser.until(f"{ROWS}.length === 50 || document.querySelectorAll('#device-alerts li').length === 1")
+            assert browser.value("document.documentElement.scrollWidth") <= width
+            assert _illegible(browser) == []
+            kept(
+                browser,
+                f"fleet-{'phone' if width == 390 else 'desktop'}-{scheme}-{view.strip('#/').partition('/')[0] or 'list'}",
+            )
+    _has_names(browser)
+
+
+def _illegible(browser: Chromium) -> list[str]:
+    """Texts whose contrast to their ground is below 4.5 (WCAG AA)."""
+    found: list[str] = browser.value(
+        """(() => {
+        const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
+        const light = (colour) => { const [r, g, b] = numbers(colour).slice(0, 3).map((each) => { const part = each / 255;
+            return part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4; }); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+        const ground = (node) => { for (; node; node = node.parentElement) { const colour = getComputedStyle(node).backgroundColor;
+            const parts = numbers(colour); if (parts.length < 4 || parts[3] === 1) return colour; } return 'rgb(255, 255, 255)'; };
+        const bad = [];
+        for (const node of document.querySelectorAll('body *')) {
+            const own = [...node.childNodes].some((each) => each.nodeType === 3 && each.data.trim());
+            if (!own || !node.checkVisibility() || node.closest('.hidden, .skip, svg, noscript, [aria-disabled=true], option')) continue;
+            const [one, two] = [light(getComputedStyle(node).color), light(ground(node))].sort((a, b) => b - a);
+            if ((one + 0.05) / (two + 0.05) < 4.5) bad.push(node.tagName + ' ' + node.className + ' ' + node.textContent.slice(0, 30));
+        }
+        return bad; })()"""
+    )
+    return found
+
+
+def _has_names(browser: Chromium) -> None:
+    """Whatever can be operated has a name for screen readers, and every view a heading."""
+    tree = browser.command("Accessibility.getFullAXTree")["nodes"]
+    roles = {"button", "link", "textbox", "searchbox", "combobox", "listbox", "image", "table"}
+    unnamed = [
+        node for node in tree if not node["ignored"] and _said(node, "role") in roles and not _said(node, "name")
+    ]
+    assert unnamed == []
+    assert any(_said(node, "role") == "heading" for node in tree)
+
+
+def _said(node: dict[str, Any], what: str) -> str:
+    return str(node.get(what, {}).get("value", ""))
+
+
+def test_login_at_an_openid_provider(tmp_path: Path, browser: Chromium) -> None:
+    users = {"ada": ["fleet-operators"], "bob": ["fleet-viewers"], "eve": []}
+    with OidcProvider(users) as provider:
+        secret = tmp_path / "secret"
+        secret.write_text("client's secret\n")
+        oidc = OidcOptions(
+            issuer=provider.issuer,
+            client_id="eyot",
+            client_secret_file=str(secret),
+            viewers=("fleet-viewers",),
+            operators=("fleet-operators",),
+        )
+        with FleetPage(100, _with_oidc(oidc)) as page:
+            browser.open(f"{page.url}/#/device/pump-00012")
+            _at_provider(browser, "ada")
+            browser.until("document.getElementById('who').textContent === 'ada, operator'")
+            assert page.backend.lines[-1].method == "oidc"
+            click(browser, "#logout button")
+            _at_provider(browser, "eve")
+            browser.until("document.getElementById('login-told').textContent.includes('have no role here')")
+            _at_provider(browser, "bob")
+            browser.until("document.getElementById('who').textContent === 'bob, viewer'")
+            assert browser.value("document.cookie") == ""
+            cookies = browser.command("Network.getCookies")["cookies"]
+            assert {(each["httpOnly"], each["sameSite"]) for each in cookies if each["name"] == "eyot_fleet"} == {
+                (True, "Strict")
+            }
+
+
+def _with_oidc(oidc: OidcOptions) -> Any:
+    port = 0
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port = sock.getsockname()[1]
+    return replaced(OPTIONS, listen=f"127.0.0.1:{port}", url=f"http://127.0.0.1:{port}", oidc=oidc)
+
+
+def _at_provider(browser: Chromium, user: str) -> None:
+    browser.until("document.getElementById('oidc-link').offsetParent !== null")
+    click(browser, "#oidc-link")
+    browser.until("document.querySelector('input[name=sub]') !== null")
+    browser.value(f"document.querySelector('input[name=sub]').value = '{user}'")
+    browser.value("document.querySelector('input[name=sub]').form.requestSubmit()")
+    browser.until("document.getElementById('state') !== null && location.pathname === '/'")

@@ -1,0 +1,186 @@
+"""The fleet's page at a real hub (nats-server and Eyot), with a real device: logins of the hub's users, and what a device answers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import nats
+import pytest
+import trio
+
+from eyot_fleet.connection import connected
+from eyot_fleet.device_record import DeviceRecord
+from eyot_fleet.errors import NoAnswer, Refused
+from eyot_fleet.login import Login
+from eyot_fleet.web.ask import ask, connect
+from eyot_fleet.web.identity import Identity, LoginRefused, LoginUnavailable
+from eyot_fleet.web.nats_login import NatsLogin
+from eyot_fleet.web_options import NatsOptions
+from eyot_wire.doctor.check import Check
+from eyot_wire.status import StatusReport, SyncReport
+from support.fleet_browser import Browser
+from support.leaf_pair import HUB, LEAF, WAIT_S, LeafPair
+
+#: `watch` and `run` have roles at the page; `mute` may not ask who it is, and `other` is of another account.
+USERS = """
+accounts {
+    SYS: { users: [{user: admin, password: admin}] }
+    ACC: { users: [
+        {user: acc, password: acc}, {user: run, password: "r$n"}, {user: nobody, password: nobody}
+        {user: watch, password: "$2a$04$EoP8Jh0mZwT3ccLKr7DL0O32tgF91kfF2T9T/u.zrCuzBbpuOicfC"}
+        {user: mute, password: mute, permissions: {publish: "x", subscribe: "_INBOX.>"}}
+    ], jetstream: enabled }
+    OTHER: { users: [{user: other, password: other}] }
+}
+system_account: SYS
+"""
+DEVICE = 'eyot { device { name: "gateway-17", account: ACC, answers: [status, sync, connect] } }\n'
+DOWN = '{ urls: ["nats-leaf://acc:acc@127.0.0.1:1"], account: OTHER }'
+ROLES = NatsOptions(account="ACC", viewers=("watch", "mute", "other"), operators=("run",))
+
+
+@pytest.fixture(scope="module", params=["2.14.6", "eyotd"])
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeafPair]:
+    leaf = LEAF.replace("remotes = [", f"remotes = [ {DOWN}") + DEVICE
+    folder = tmp_path_factory.mktemp("page")
+    with LeafPair(request.param, "eyotd", folder, hub_config=HUB, leaf_config=leaf, accounts=USERS) as pair:
+        asyncio.run(_until_it_answers(pair))
+        yield pair
+
+
+async def _until_it_answers(pair: LeafPair) -> None:
+    client = await nats.connect(pair.hub.client_url("acc"))
+    for _ in range(600):
+        try:
+            await client.request("$EYOT.DEVICE.gateway-17.status", b"", timeout=5)
+            break
+        except (nats.errors.NoRespondersError, nats.errors.TimeoutError):
+            await asyncio.sleep(0.1)
+    else:
+        raise AssertionError("the leaf node was not linked")
+    await client.close()
+
+
+def hub_login(pair: LeafPair, user: str = "acc") -> Login:
+    return Login(servers=(f"nats://127.0.0.1:{pair.hub.client_port}",), user=user, password=user)
+
+
+def check(pair: LeafPair, user: str, password: str) -> Identity:
+    async def run() -> Identity:
+        return await NatsLogin(ROLES, hub_login(pair)).check(user, password)
+
+    return trio.run(run)
+
+
+@pytest.mark.parametrize(("user", "password", "role"), [("watch", "foo", "viewer"), ("run", "r$n", "operator")])
+def test_a_user_of_the_hub_logs_in(pair: LeafPair, user: str, password: str, role: str) -> None:
+    assert check(pair, user, password) == Identity(name=user, role=role, method="nats")
+
+
+@pytest.mark.parametrize(
+    ("user", "password"),
+    [
+        ("run", "wrong"),
+        ("run", ""),
+        ("", ""),
+        ("nobody", "nobody"),
+        ("other", "other"),
+        ("admin", "admin"),
+        ("run ", "r$n"),
+        ("x" * 5000, "x"),
+    ],
+)
+def test_everybody_else_is_refused_with_the_same_words(pair: LeafPair, user: str, password: str) -> None:
+    with pytest.raises(LoginRefused, match=r"^the name or the password is wrong, or the user has no role here$"):
+        check(pair, user, password)
+
+
+def test_a_user_that_may_not_ask_who_it_is_is_told_so(pair: LeafPair) -> None:
+    with pytest.raises(LoginUnavailable, match=r"allowed to publish to \$SYS.REQ.USER.INFO"):
+        check(pair, "mute", "mute")
+
+
+def test_without_a_hub_no_login_can_be_checked(pair: LeafPair) -> None:
+    async def run() -> None:
+        hub = Login(servers=("nats://127.0.0.1:1",), user="acc", password="acc")
+        await NatsLogin(ROLES, hub).check("run", "r$n")
+
+    with pytest.raises(LoginUnavailable, match="the hub cannot be reached"):
+        trio.run(run)
+
+
+def at_hub(pair: LeafPair, act: Callable[[Any], Any]) -> Any:
+    """What `act` returns with a connection; errors that it raises come alone, not in a group."""
+
+    async def run() -> Any:
+        found: Any = None
+        async with connected(hub_login(pair)) as connection:
+            try:
+                found = await act(connection)
+            except (NoAnswer, Refused) as error:
+                found = error
+        return found
+
+    return trio.run(run)
+
+
+def test_a_device_answers_over_its_link(pair: LeafPair) -> None:
+    status = at_hub(pair, lambda connection: ask(connection, "gateway-17", "status"))
+    assert isinstance(status, StatusReport)
+    assert status.server_name == "leaf-server"
+    sync = at_hub(pair, lambda connection: ask(connection, "gateway-17", "sync"))
+    assert isinstance(sync, SyncReport)
+    checks = at_hub(pair, lambda connection: ask(connection, "gateway-17", "doctor"))
+    assert all(isinstance(each, Check) for each in checks)
+    assert any(each.state == "failure" and "link" in each.name for each in checks)
+
+
+def test_a_link_that_is_down_is_dialled_and_one_that_is_up_stays(pair: LeafPair) -> None:
+    status = at_hub(pair, lambda connection: ask(connection, "gateway-17", "status"))
+    (down,) = (link.name for link in status.links if link.state != "up")
+    up = {link.name: link.since for link in status.links if link.state == "up"}
+    assert len(up) == 2
+    attempts = _attempts(pair, down)
+    assert at_hub(pair, lambda connection: connect(connection, "gateway-17", down)) == [down]
+    assert at_hub(pair, lambda connection: connect(connection, "gateway-17", "")) == [down]
+    deadline = time.monotonic() + WAIT_S
+    while _attempts(pair, down) <= attempts:
+        assert time.monotonic() < deadline
+    for name, words in ((next(iter(up)), "the link is up"), ("<b>", "there is no remote of this name")):
+        refused = at_hub(pair, lambda connection, name=name: connect(connection, "gateway-17", name))
+        assert isinstance(refused, Refused)
+        assert words in str(refused)
+    after = at_hub(pair, lambda connection: ask(connection, "gateway-17", "status"))
+    assert {link.name: link.since for link in after.links if link.state == "up"} == up
+
+
+def _attempts(pair: LeafPair, name: str) -> int:
+    status = at_hub(pair, lambda connection: ask(connection, "gateway-17", "status"))
+    return next(link.attempts for link in status.links if link.name == name)
+
+
+@pytest.mark.parametrize(
+    ("device", "words"), [("gateway-18", "does not answer"), ("a.b", "cannot be asked"), ("*", "cannot be asked")]
+)
+def test_a_device_that_does_not_answer_is_told(pair: LeafPair, device: str, words: str) -> None:
+    assert words in str(at_hub(pair, lambda connection: ask(connection, device, "status")))
+
+
+def test_an_operator_asks_a_device_at_the_page(pair: LeafPair) -> None:
+    async def run() -> None:
+        browser = Browser()
+        browser.site.access._nats = NatsLogin(ROLES, hub_login(pair))
+        browser.backend.index.put(DeviceRecord(name="gateway-17", heard_at=time.time()), time.time())
+        status, told = await browser.login("run", "r$n")
+        assert (status, told["role"]) == (200, "operator")
+        async with connected(hub_login(pair)) as connection:
+            browser.backend.connected = connection
+            status, told = await browser.post("/api/actions/ask", {"device": "gateway-17", "report": "doctor"})
+        assert status == 200
+        assert {each["state"] for each in told["done"]} >= {"failure"}
+        assert [line.outcome for line in browser.backend.lines] == ["done", "begun", "done"]
+
+    trio.run(run)
