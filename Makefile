@@ -13,7 +13,7 @@ NEEDS := packaging/ensure-packages
 # Two processes; the tests of one file run in one of them, one after the other.
 SIDE_BY_SIDE := -n 2 --dist loadfile
 
-.PHONY: demo-fleet mqtt-kills docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-hub hub-kills hub-wheel hub-cluster hub-dag cuts storm soak damage upgrades power-loss deb deb-emulated apt-repo image image-run reproducible clean packages
+.PHONY: demo-fleet mqtt-kills docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-compare bench-hub hub-kills hub-wheel hub-cluster hub-dag cuts storm soak damage upgrades power-loss deb deb-emulated apt-repo image image-run reproducible clean packages
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -86,9 +86,13 @@ walkthrough: venv  ## NATS' own walk-through of leaf nodes with JetStream, with 
 	@$(NEEDS) nats
 	$(BIN)/python tests/support/walkthrough.py $(WALK)
 
-bench: venv  ## Eyot against nats-server and mosquitto in the same run; the tables go to docs/measured.md; BENCH=core|durable|leaf|idle|weak|mqtt: one group
+bench: venv  ## Eyot against nats-server and mosquitto in the same run; the tables go to docs/measured.md; BENCH=core|durable|leaf|idle|growth|weak|mqtt: one group
 	@$(NEEDS) base nats net mqtt
 	$(BIN)/python tests/bench/run.py $(BENCH)
+
+bench-compare: venv  ## this checkout beside that of BASE=ref in alternating rounds; fails for what is more than 5 % slower; BENCH=core: one group
+	@$(NEEDS) base net
+	$(BIN)/python tests/bench/compare.py $(or $(BASE),origin/main) $(BENCH)
 
 bench-hub: venv  ## the Spark hub's rates
 	@$(NEEDS) nats spark

@@ -28,9 +28,10 @@ BYTES = 1_600_000_000
 FANS = [(1, 128, 1_000_000), *((1, 1024 * kib, BYTES // (1024 * kib + 3072)) for kib in (1, 4, 16, 64, 512))]
 FANS += [(4, 128, 400_000), (4, 4096, 100_000), (16, 128, 300_000), (16, 4096, 24_000)]
 REQUESTS = 4_000
+CROWD = 100
 
 
-def measure(scale: float, rounds: int, say: Say) -> list[Row]:
+def measure(scale: float, rounds: int, say: Say, peers: list[str]) -> list[Row]:
     """All rows of the group."""
     notes = Notes(scale)
     with tempfile.TemporaryDirectory() as folder:
@@ -46,7 +47,7 @@ def measure(scale: float, rounds: int, say: Say) -> list[Row]:
                     trusting = ssl.create_default_context(cafile=str(Path(folder) / "ca.pem"))
                     _round_trips(notes, peer, node, "request/reply over TLS", trusting)
 
-        alternating([OURS, *PEERS], rounds, say, "core", one)
+        alternating([OURS, *peers], rounds, say, "core", one)
     return notes.rows
 
 
@@ -60,6 +61,11 @@ def _deliveries(notes: Notes, peer: str, node: Node) -> None:
         count = notes.count(wanted)
         elapsed = wire.fan_out(node.port, subscribers, b"x" * size, count)
         notes.note(f"1 to {subscribers} at {size:,} B", "deliveries/s", peer, subscribers * count / elapsed)
+    count = notes.count(300_000) // CROWD * CROWD
+    elapsed = wire.crowd(node.port, CROWD, SMALL, count)
+    notes.note(
+        f"{CROWD} publishers, {CROWD} subscribers, 128 B, a message a write", "deliveries/s", peer, count / elapsed
+    )
     for subjects in (64, 10_000) if peer != FLOOR else ():
         count = notes.count(400_000)
         elapsed = wire.fan_out(node.port, 1, SMALL, count, subjects)

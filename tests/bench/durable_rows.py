@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mixed_load
 import wire
 from nodes import Node
 from peers import ALWAYS, FLOOR, NATS, OURS, running
@@ -28,7 +29,7 @@ PUBLISHES = [
 ]
 
 
-def measure(scale: float, rounds: int, say: Say) -> list[Row]:
+def measure(scale: float, rounds: int, say: Say, peers: list[str]) -> list[Row]:
     """All rows of the group."""
     notes = Notes(scale)
 
@@ -41,11 +42,15 @@ def measure(scale: float, rounds: int, say: Say) -> list[Row]:
             count = notes.count(20_000)
             rate = count / wire.publish_acknowledged(node.port, 1, 256, b"x" * 200, count, ids=True)
             notes.note("200 B with Nats-Msg-Id, 1 connection, 256 in flight", "msgs/s", peer, rate)
+        with running(peer) as node:
+            count = notes.count(1_000 if peer != ALWAYS else 300)
+            rate = mixed_load.run(node.port, 10, 10, b"x" * 200, count)
+            notes.note("ten streams with ten consumers each, all acknowledged", "deliveries/s", peer, rate)
         if peer != ALWAYS:
             with running(peer) as node:
                 _reads(notes, peer, node)
 
-    alternating([OURS, *PEERS], rounds, say, "durable", one)
+    alternating([OURS, *peers], rounds, say, "durable", one)
     return notes.rows
 
 

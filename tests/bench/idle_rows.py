@@ -22,9 +22,11 @@ HOW = (
 )
 TRICKLE_S = 10
 SETTLE_S = 3.0
+#: Messages of the stream with which a start is measured.
+STORED = 10_000_000
 
 
-def measure(scale: float, rounds: int, say: Say) -> list[Row]:
+def measure(scale: float, rounds: int, say: Say, peers: list[str]) -> list[Row]:
     """All rows of the group."""
     notes = Notes(scale)
     seconds = max(2.0, TRICKLE_S * min(1.0, scale))
@@ -52,8 +54,44 @@ def measure(scale: float, rounds: int, say: Say) -> list[Row]:
                 leaf.stop()
                 hub.stop()
 
-    alternating([OURS, *PEERS], rounds, say, "idle", one)
+    alternating([OURS, *peers], rounds, say, "idle", one)
+    for peer in (OURS, *peers[:1]):
+        say(f"idle: {peer} with {notes.count(STORED):,} messages")
+        _starts(notes, peer, rounds)
     return notes.rows
+
+
+def _forget_pages(folder: Path) -> None:
+    """Have the kernel read the files anew."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            file = os.open(path, os.O_RDONLY)
+            os.fsync(file)
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(file)
+
+
+def _starts(notes: Notes, peer: str, rounds: int) -> None:
+    """Starts with a large stream, of which the page cache has nothing."""
+    count = notes.count(STORED)
+    chosen = kind(peer)
+    with tempfile.TemporaryDirectory(prefix="eyot-bench-", dir="/var/tmp") as name:
+        node = Node(chosen.program, "bench", Path(name), jetstream=chosen.jetstream)
+        node.start()
+        try:
+            wire.make_stream(node.port, "BENCH", "bench.>")
+            wire.publish_to(node.port, [f"bench.{index}" for index in range(1_000)], b"x" * 128, count, in_flight=2_048)
+            for _ in range(rounds):
+                node.stop()
+                _forget_pages(Path(name))
+                notes.note(f"start with {count:,} messages, cold", "s", peer, node.timed_start())
+                info = wire.Peer(node.port)
+                state = info.request("$JS.API.STREAM.INFO.BENCH")["state"]
+                info.close()
+                assert isinstance(state, dict)
+                assert state["messages"] == count
+        finally:
+            node.stop()
 
 
 def _trickle(notes: Notes, peer: str, leaf: Node, rate: int, seconds: float) -> None:

@@ -24,7 +24,7 @@ BACKLOGS = [(200, 300_000), (4096, 40_000)]
 WITHIN_S = 300
 
 
-def measure(scale: float, rounds: int, say: Say) -> list[Row]:
+def measure(scale: float, rounds: int, say: Say, peers: list[str]) -> list[Row]:
     """All rows of the group."""
     notes = Notes(scale)
 
@@ -42,7 +42,7 @@ def measure(scale: float, rounds: int, say: Say) -> list[Row]:
                 leaf.stop()
                 hub.stop()
 
-    alternating([OURS, *PEERS], rounds, say, "leaf", one)
+    alternating([OURS, *peers], rounds, say, "leaf", one)
     return notes.rows
 
 

@@ -22,6 +22,8 @@ NEWEST = "nats-server 2.15"
 ALWAYS = "nats-server 2.14 always"
 FLOOR = "floor"
 NEWEST_VERSION = "2.15.1"
+#: Programs of other peers, by name: a checkout that is compared (compare.py).
+MORE: dict[str, str] = {}
 
 
 class Kind(NamedTuple):
@@ -41,8 +43,8 @@ def floor() -> str:
 
 def kind(peer: str) -> Kind:
     """How a peer is started."""
-    if peer == OURS:
-        return Kind("eyotd")
+    if peer == OURS or peer in MORE:
+        return Kind(MORE.get(peer, "eyotd"))
     if peer == FLOOR:
         return Kind(floor())
     return Kind(

@@ -1,6 +1,6 @@
 """`make bench`: Eyot beside other brokers in the same run, alternating; prints tables, writes docs/measured.md.
 
-BENCH=core|durable|leaf|idle|weak|mqtt: one group of rows. `--only PEER` measures one broker, for profiling.
+BENCH=core|durable|leaf|idle|growth|weak|mqtt: one group of rows. `--only PEER` measures one broker, for profiling.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "story")]
 
 import core_rows
 import durable_rows
+import growth_rows
 import idle_rows
 import leaf_rows
 import mqtt_rows
@@ -33,6 +34,7 @@ GROUPS: dict[str, ModuleType] = {
     "durable": durable_rows,
     "leaf": leaf_rows,
     "idle": idle_rows,
+    "growth": growth_rows,
     "weak": weak_rows,
 }
 console = Console(highlight=False)
@@ -53,7 +55,7 @@ def main() -> None:
 
 
 def _group(name: str, group: ModuleType, options: argparse.Namespace) -> None:
-    rows = group.measure(options.scale, options.rounds, console.print)
+    rows = group.measure(options.scale, options.rounds, console.print, group.PEERS)
     if not rows:
         return
     table = markdown(rows, OURS, group.PEERS)

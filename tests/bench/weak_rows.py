@@ -23,7 +23,7 @@ FANS = [(1, 128, 400_000), (1, 4096, 20_000), (4, 128, 200_000), (4, 4096, 8_000
 PUBLISHES = [(1, 1, 500), (1, 16, 3_000), (1, 256, 10_000), (64, 1, 3_000)]
 
 
-def measure(scale: float, rounds: int, say: Say) -> list[Row]:
+def measure(scale: float, rounds: int, say: Say, peers: list[str]) -> list[Row]:
     """All rows of the group; none where control groups cannot be made."""
     notes = Notes(scale)
 
@@ -40,7 +40,7 @@ def measure(scale: float, rounds: int, say: Say) -> list[Row]:
                 notes.note(f"durable, 200 B, {many}, {in_flight} in flight", "msgs/s", peer, rate)
 
     try:
-        alternating([OURS, *PEERS], rounds, say, "weak", one)
+        alternating([OURS, *peers], rounds, say, "weak", one)
     except PermissionError as error:
         say(f"weak: left out, since control groups cannot be made: {error}")
     return notes.rows
@@ -59,6 +59,8 @@ def _confined(node: Node) -> Iterator[None]:
             root / "cpu": {"cpu.cfs_period_us": str(PERIOD_US), "cpu.cfs_quota_us": str(quota)},
             root / "memory": {"memory.limit_in_bytes": str(MEMORY)},
         }
+    for task in Path(f"/proc/{node.pid}/task").iterdir():
+        os.sched_setscheduler(int(task.name), os.SCHED_OTHER, os.sched_param(0))  # a quota does not hold for real time
     groups = []
     try:
         for folder, values in limits.items():

@@ -160,6 +160,47 @@ def fan_out(port: int, subscribers: int, payload: bytes, count: int, subjects: i
     return elapsed
 
 
+def crowd(port: int, size: int, payload: bytes, count: int) -> float:
+    """Seconds until `count` messages of `size` publishers, each in a write of its own, reached the one subscriber of each."""
+    readers, publishers = [Peer(port) for _ in range(size)], [Peer(port) for _ in range(size)]
+    frames = []
+    expected = 0
+    for number, reader in enumerate(readers):
+        name = f"bench.crowd.{number:03}"
+        reader.socket.sendall(f"SUB {name} 1\r\n".encode())
+        reader.barrier()
+        frames.append(b"PUB %b %d\r\n%b\r\n" % (name.encode(), len(payload), payload))
+        expected += count // size * (len(f"MSG {name} 1 {len(payload)}\r\n") + len(payload) + 2)
+    child, end = _in_process(lambda: _receive_from_all(readers, expected))
+    sends = [(peer.socket.sendall, frame) for peer, frame in zip(publishers, frames, strict=True)]
+    begun = time.perf_counter()
+    for _ in range(count // size):
+        for send, frame in sends:
+            send(frame)
+    if os.read(end, 1) != b".":
+        raise ConnectionError("a subscriber did not get everything")
+    elapsed = time.perf_counter() - begun
+    os.close(end)
+    os.waitpid(child, 0)
+    for peer in (*readers, *publishers):
+        peer.close()
+    return elapsed
+
+
+def _receive_from_all(peers: list[Peer], expected: int) -> None:
+    epoll = select.epoll()
+    by_fd = {peer.socket.fileno(): peer.socket for peer in peers}
+    for fd in by_fd:
+        epoll.register(fd, select.EPOLLIN)
+    buffer = bytearray(RECEIVE_BYTES)
+    while expected > 0:
+        for fd, _ in epoll.poll(TIMEOUT_S):
+            got = by_fd[fd].recv_into(buffer)
+            if not got:
+                raise ConnectionError("the server closed the connection")
+            expected -= got
+
+
 def _in_process(work: Callable[[], None]) -> tuple[int, int]:
     """Have `work` done in a child process: its number, and a pipe that brings a dot when that is over, or nothing if it failed."""
     end, begin = os.pipe()
@@ -256,6 +297,24 @@ def publish_acknowledged(
     for peer in peers:
         peer.close()
     return elapsed
+
+
+def publish_to(port: int, names: list[str], payload: bytes, count: int, in_flight: int = 256) -> None:
+    """Publish `count` messages to streams' subjects, one after the other, and wait for all acknowledgements."""
+    peer = Peer(port)
+    peer.socket.sendall(b"SUB _INBOX.g 1\r\n")
+    peer.barrier()
+    frames = cycle([b"PUB %b _INBOX.g %d\r\n%b\r\n" % (name.encode(), len(payload), payload) for name in names])
+    sent = min(in_flight, count)
+    acked = 0
+    peer.socket.sendall(b"".join(islice(frames, sent)))
+    while acked < count:
+        got = peer.receive_acks()
+        acked += got
+        more = min(got, count - sent)
+        peer.socket.sendall(b"".join(islice(frames, more)))
+        sent += more
+    peer.close()
 
 
 def _alike(to: bytes, payload: bytes, _: int) -> Callable[[int], bytes]:
