@@ -151,6 +151,7 @@ class Server:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             await nursery.start(watch_signals, self)
+            self.broker.clock.use_present_run()
             nursery.start_soon(self.broker.timers.run, self.broker.end_own_turn)
             nursery.start_soon(self.broker.readers.run)
             try:
