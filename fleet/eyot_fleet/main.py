@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from eyot_fleet.audit import Audit
     from eyot_fleet.service import Service
     from eyot_fleet.state import State
+    from eyot_fleet.web.site import Site
 
 T = TypeVar("T")
 DEFAULT_CONFIG: Final = "/etc/eyot/fleet.toml"
@@ -124,22 +125,22 @@ async def _serve(config: FleetConfig) -> None:
     page = _page(config, service)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_until_signal, nursery.cancel_scope)
-        nursery.start_soon(http_server.serve, listener, Pages(service).answer)
+        nursery.start_soon(http_server.serve, listener, Pages(service, page).answer)
         nursery.start_soon(service.run)
         if page is not None:
-            nursery.start_soon(page)
+            nursery.start_soon(page.run)
 
 
-def _page(config: FleetConfig, service: Service) -> Callable[[], Awaitable[None]] | None:
-    """Return what serves the page, if there is one. Raises ConfigError."""
+def _page(config: FleetConfig, service: Service) -> Site | None:
+    """Return the page with its socket, if there is one. Raises ConfigError."""
     if config.web is None:
         return None
     from eyot_fleet.web.hub_backend import HubBackend
-    from eyot_fleet.web.site import Site, bound
+    from eyot_fleet.web.site import Site
 
-    listener, tls = bound(config.web)
     site = Site(config.web, config.hub, HubBackend(service))
-    return partial(site.run, listener, tls)
+    site.listen()
+    return site
 
 
 def _listen(text: str) -> socket.socket:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from eyot_fleet.service import Service
+    from eyot_fleet.web.site import Site
 
 _TEXT: str = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -25,8 +26,9 @@ _TEXT: str = "text/plain; version=0.0.4; charset=utf-8"
 class Pages:
     """Answers requests for the two pages. Nothing on them is secret, and nothing changes anything."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, page: Site | None = None) -> None:
         self._service = service
+        self._page = page
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -84,6 +86,7 @@ class Pages:
         yield GaugeMetricFamily(
             "eyot_fleet_unwritten_devices", "Devices to be written", len(fleet.urgent | fleet.waiting)
         )
+        yield from self._of_page()
         if session is None:
             return
         yield GaugeMetricFamily(
@@ -100,3 +103,15 @@ class Pages:
         yield GaugeMetricFamily(
             "eyot_fleet_source_problems", "Rules that cannot be kept", len(session.sourcing.problems)
         )
+
+    def _of_page(self) -> Iterator[Metric]:
+        """Yield the metrics of the page, if it is served."""
+        if self._page is None:
+            return
+        yield GaugeMetricFamily("eyot_fleet_page_sessions", "Sessions of the page", len(self._page.access))
+        yield GaugeMetricFamily("eyot_fleet_page_viewers", "Viewers with live figures", len(self._page.feeds))
+        yield CounterMetricFamily("eyot_fleet_page_viewers_refused", "Viewers refused", self._page.feeds.refused)
+        logins = CounterMetricFamily("eyot_fleet_page_logins", "Logins by what became of them", labels=["outcome"])
+        for outcome in ("done", "refused", "limited", "unavailable"):
+            logins.add_metric([outcome], self._page.access.logins[outcome])
+        yield logins

@@ -12,7 +12,7 @@ import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http import HTTPStatus
@@ -262,11 +262,13 @@ class _Connection:
                 await self._send(h11.Data(data=response.body))
         async with response.stream() as parts, trio.open_nursery() as nursery:
             nursery.start_soon(self._until_gone, nursery.cancel_scope)
-            async for part in parts:
+            # Here: what leaves the nursery would come as a group.
+            with suppress(OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
+                async for part in parts:
+                    with trio.fail_after(RESPONSE_S_MAX):
+                        await self._send(h11.Data(data=part))
                 with trio.fail_after(RESPONSE_S_MAX):
-                    await self._send(h11.Data(data=part))
-            with trio.fail_after(RESPONSE_S_MAX):
-                await self._send(h11.EndOfMessage())
+                    await self._send(h11.EndOfMessage())
             nursery.cancel_scope.cancel()
 
     async def _until_gone(self, scope: trio.CancelScope) -> None:

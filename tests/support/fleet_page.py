@@ -21,7 +21,7 @@ from eyot_fleet.history import STEP_S, DayHistory
 from eyot_fleet.login import Login
 from eyot_fleet.web.backend import AuditEntry, Day, Desired, Freshness
 from eyot_fleet.web.identity import Identity, LoginRefused, LoginUnavailable
-from eyot_fleet.web.site import Site, bound
+from eyot_fleet.web.site import Site
 from eyot_fleet.web_options import NatsOptions, WebOptions
 from support import fleet_devices
 
@@ -126,12 +126,11 @@ class FleetPage:
         self.login = MemoryLogin()
         self._options = replaced(options, listen=f"127.0.0.1:{port}") if port else options
         self._parts = parts
-        self._listener, self._tls = bound(self._options)
-        self.port: int = self._listener.getsockname()[1]
-        self.url = f"http{'s' if self._tls else ''}://127.0.0.1:{self.port}"
         #: seconds by which the site's monotonic clock is ahead
         self.later_s = 0.0
         self.site = Site(self._options, Login(), self.backend, now=self._monotonic, **parts)
+        self.port = self.site.listen()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
         self.site.access._nats = self.login  # type: ignore[assignment]
         self._scope = trio.CancelScope()
         self._token: trio.lowlevel.TrioToken | None = None
@@ -145,7 +144,7 @@ class FleetPage:
         self._token = trio.lowlevel.current_trio_token()
         self._up.set()
         with self._scope:
-            await self.site.run(self._listener, self._tls)
+            await self.site.run()
 
     def __enter__(self) -> Self:
         self._thread.start()

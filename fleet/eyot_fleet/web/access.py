@@ -6,6 +6,7 @@ Reading needs the session's cookie. Acting needs the session's token, too, which
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -93,6 +94,8 @@ class Access:
             now, SESSIONS_MAX, user_sessions_max=USER_SESSIONS_MAX, whole_s=SESSION_S, idle_s=IDLE_S
         )
         self._attempts = Attempts(now, FAILURES_MAX)
+        #: since the start, by what became of them: `done`, `refused`, `limited`, `unavailable`
+        self.logins: Counter[str] = Counter()
         self._cookie = f"__Host-{_COOKIE}" if options.is_secure else _COOKIE
         self._login_cookie = f"__Host-{_LOGIN_COOKIE}" if options.is_secure else _LOGIN_COOKIE
 
@@ -160,6 +163,7 @@ class Access:
             return refusal(400, "the body is not the JSON that this address takes")
         attempt = self._attempts.begin(self.address(request))
         if attempt is None:
+            self.logins["limited"] += 1
             log.warning("Page: too many failed logins, the last from %s", self.address(request))
             seconds = f"{WINDOW_S:.0f}"
             return refusal(429, f"too many failed logins: try again in {seconds} seconds", ("Retry-After", seconds))
@@ -169,6 +173,7 @@ class Access:
             await self._note_login(request, order.user, "nats", str(refused))
             return refusal(401, str(refused))
         except LoginUnavailable as away:
+            self.logins["unavailable"] += 1
             self._attempts.succeeded(attempt)
             return refusal(503, str(away))
         self._attempts.succeeded(attempt)
@@ -183,6 +188,7 @@ class Access:
         try:
             address, secret = await self._oidc.begin(self.address(request))
         except LoginUnavailable:
+            self.logins["unavailable"] += 1
             return redirect("/#/login/unavailable")
         # Lax: the provider's answer is a navigation from its site to this one.
         cookie = set_cookie(self._login_cookie, secret, age_s=_LOGIN_S, secure=self._options.is_secure, same_site="Lax")
@@ -195,6 +201,7 @@ class Access:
         gone = set_cookie(self._login_cookie, "", age_s=0, secure=self._options.is_secure, same_site="Lax")
         attempt = self._attempts.begin(self.address(request))
         if attempt is None:
+            self.logins["limited"] += 1
             return redirect("/#/login/limited", gone)
         try:
             identity = await self._oidc.finish(request.query, cookie_of(request, self._login_cookie))
@@ -202,6 +209,7 @@ class Access:
             await self._note_login(request, "", "oidc", str(refused))
             return redirect(f"/#/login/{refused.code}", gone)
         except LoginUnavailable:
+            self.logins["unavailable"] += 1
             self._attempts.succeeded(attempt)
             return redirect("/#/login/unavailable", gone)
         self._attempts.succeeded(attempt)
@@ -227,11 +235,13 @@ class Access:
         cookie, _ = self._sessions.begin(identity.name, role=identity.role, method=identity.method)
         session = self._sessions.reader(cookie)
         assert session is not None
+        self.logins["done"] += 1
         log.info("Page: %s logged in from %s as %s", quoted(identity.name), self.address(request), identity.role)
         await self._note(request, identity.name, identity.method, identity.role, "login", "done")
         return session, set_cookie(self._cookie, cookie, age_s=SESSION_S, secure=self._options.is_secure)
 
     async def _note_login(self, request: HttpRequest, user: str, method: str, reason: str) -> None:
+        self.logins["refused"] += 1
         log.warning("Page: login of %s from %s failed: %s", quoted(user), self.address(request), reason)
         await self._note(request, user[:200], method, "", "login", "refused", reason)
 

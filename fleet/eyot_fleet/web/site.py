@@ -54,6 +54,8 @@ class Site:
     ) -> None:
         self._options = options
         self._backend = backend
+        self._listener: socket.socket | None = None
+        self._tls: ssl.SSLContext | None = None
         if oidc is None and options.oidc is not None:
             oidc = OidcLogin(options.oidc, f"{options.url.rstrip('/')}{CALLBACK}", now)
         nats = None if options.nats is None else NatsLogin(options.nats, hub)
@@ -63,11 +65,18 @@ class Site:
         trust = None if options.trust is None else TrustCommands(options.trust)
         self._actions = Actions(backend, self.access, trust)
 
-    async def run(self, listener: socket.socket, tls: ssl.SSLContext | None = None) -> None:
-        """Serve a listening socket until cancelled."""
+    def listen(self) -> tuple[str, int]:
+        """Bind and open the page's socket; return its address. Raises ConfigError."""
+        self._listener, self._tls = _bound(self._options)
+        host, port = self._listener.getsockname()[:2]
+        return host, port
+
+    async def run(self) -> None:
+        """Serve the socket of `listen` until cancelled."""
+        assert self._listener is not None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.feeds.run)
-            nursery.start_soon(serve, listener, self.answer, lambda: tls, CONNECTIONS_MAX)
+            nursery.start_soon(serve, self._listener, self.answer, lambda: self._tls, CONNECTIONS_MAX)
 
     def _shown(self, feed: str, request: HttpRequest, names: frozenset[str]) -> None:
         session = self.access.reader(request)
@@ -148,7 +157,7 @@ class Site:
         return (*self._options.hosts, *((named,) if named else ()))
 
 
-def bound(options: WebOptions) -> tuple[socket.socket, ssl.SSLContext | None]:
+def _bound(options: WebOptions) -> tuple[socket.socket, ssl.SSLContext | None]:
     """Return the listening socket of the page, and the TLS context if it is served by https. Raises ConfigError."""
     host, port = options.address()
     context = None

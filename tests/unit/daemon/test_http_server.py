@@ -217,7 +217,9 @@ async def test_a_stream_ends_when_its_client_goes() -> None:
         await server.ended.wait()
 
 
-async def test_a_client_that_does_not_read_its_stream_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_does_not_read_its_stream_is_left(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(http_server, "RESPONSE_S_MAX", 0.2)
     server = Stream()
     async with streaming(server) as client:
@@ -226,6 +228,7 @@ async def test_a_client_that_does_not_read_its_stream_is_left(monkeypatch: pytes
         while not server.ended.is_set():
             with trio.move_on_after(0.1):
                 await server.send.send(b"x" * 1_000_000)
+    assert [line.message for line in caplog.records if line.levelname == "ERROR"] == []
 
 
 async def test_a_stream_answers_head_with_its_headers_alone() -> None:

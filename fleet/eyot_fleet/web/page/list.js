@@ -2,12 +2,12 @@
 import {$, STATES, SEVERITIES, age, fill, forget, kindOf, known, make, now, number, setNow, setText, show, size, span, speak, stateMark} from "./text.js";
 import * as service from "./service.js";
 
-const AGAIN_MS = 5000, TYPING_MS = 250;
+const AGAIN_MS = 5000, SHARE = 20, CHECK_MS = 500, TYPING_MS = 250;
 const COLUMNS = [["name", "Device"], ["state", "State"], ["backlog", "Backlog"], ["oldest", "Oldest"], ["heard", "Last heard"], ["linked_since", "Link"], ["version", "Version"], ["alerts", "Alerts"]];
 const SORTS = [...COLUMNS, ["eta", "ETA"], ["never_arrived", "Never arrived"], ["disk", "Free disk"], ["wear", "Flash wear"], ["certificate", "Certificate"], ["token", "Token"], ["clock", "Clock"]];
 // What is worst comes first at the first click.
 const DESCENDING = new Set(["backlog", "oldest", "alerts", "eta", "never_arrived", "wear", "clock"]);
-let asked = null, page = null, revision = -1, asking = 0, active = false, last_spoken = "";
+let asked = null, page = null, revision = -1, asking = 0, active = false, due = false, next_at = 0, last_spoken = "";
 const nodes = new Map();
 
 const EMPTY = {text: "", labels: [], states: [], alerts: [], sort: "state", descending: "", page: 0, size: 50};
@@ -37,7 +37,7 @@ function ask(change, {keepPage = false, replace = false} = {}) {
   load();
 }
 export async function load() {
-  const query = asked, number = asking += 1;
+  const query = asked, number = asking += 1, began = Date.now();
   let found;
   try {
     found = await service.get("/api/devices", {...parametersOf(query), ...(service.feed ? {feed: service.feed} : {})});
@@ -46,6 +46,8 @@ export async function load() {
     return;
   }
   if (number !== asking || !active) return;
+  // A service that is slow is asked less often.
+  next_at = Date.now() + Math.max(AGAIN_MS, SHARE * (Date.now() - began));
   if (found.total && query.page * query.size >= found.total) { ask({page: Math.floor((found.total - 1) / query.size)}, {keepPage: true, replace: true}); return; }
   setNow(found.now);
   page = found;
@@ -178,7 +180,6 @@ function update(each) {
   });
 }
 
-let due = false;
 export function changed(event) {
   if (event.totals) totals = event.totals;
   if (!active) return;
@@ -189,7 +190,7 @@ export function changed(event) {
   // The order, the counts and who is on the page follow a little later: a question costs more than an event.
   if (event.reload || event.revision > revision) due = true;
 }
-setInterval(() => { if (due && active && !document.hidden) { due = false; load(); } }, AGAIN_MS);
+setInterval(() => { if (due && active && !document.hidden && Date.now() >= next_at) { due = false; load(); } }, CHECK_MS);
 
 export function enter(parameters) {
   active = true;
