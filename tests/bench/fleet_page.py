@@ -138,13 +138,13 @@ def main() -> None:
         cpu, resident = process.cpu_times(), process.memory_info().rss
         began = time.monotonic()
         sent = storm(page, asked.seconds - 5, asked.devices / 60)
-        took = time.monotonic() - began
+        elapsed_s = time.monotonic() - began
         used = process.cpu_times()
-        share = 100 * (used.user + used.system - cpu.user - cpu.system) / took
+        share = 100 * (used.user + used.system - cpu.user - cpu.system) / elapsed_s
         grown = (process.memory_info().rss - resident) / 1e6
         found = json.loads(viewing.communicate()[0])
     print(
-        f"storm: {60 * sent / took:,.0f} statuses a minute, {asked.viewers} viewers: {share:.0f} % of one processor, {grown:+.0f} MB"
+        f"storm: {60 * sent / elapsed_s:,.0f} statuses a minute, {asked.viewers} viewers: {share:.0f} % of one processor, {grown:+.0f} MB"
     )
     print(
         f"viewers: {found['events']:,} events, {found['bytes'] / 1e6:.1f} MB, {found['questions']} pages of the list in {found['median_ms']:.0f} ms (99 %: {found['worst_ms']:.0f} ms)"
