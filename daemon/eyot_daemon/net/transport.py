@@ -43,8 +43,8 @@ LARGE_MESSAGE = 2048
 FIRST_READ_SIZE = 16 * 1024
 #: Reads through a `trio.abc.Stream`.
 STREAM_READ_SIZE = 64 * 1024
-#: How long a peer may take to read the last bytes of a closed connection.
-LINGER_S = 0.5
+#: How long a peer may take to read the last bytes of a closed connection: some round trips of a slow link.
+LINGER_S = 2.0
 
 #: What a connection may have unsent even if all connections together have too much, bytes.
 SHARE_BYTES = 256 * 1024
