@@ -228,7 +228,7 @@ def test_take_over(serve: Serve) -> None:
 
 def test_refusals_of_connect(serve: Serve) -> None:
     server = serve()
-    for level, client_id, clean, code in ((4, "", False, 2), (6, "x", True, 1)):
+    for level, client_id, clean, code in ((4, "", False, 2), (2, "x", True, 1)):
         with RawMqtt(server.leaf_port) as mqtt:
             mqtt.send(encoder.connect(Connect(level, client_id, clean)))
             assert mqtt.expect(PacketType.CONNACK).reason == code
@@ -313,6 +313,16 @@ def test_topics_with_what_no_subject_may_contain(eyot: Serve) -> None:
         assert drain(there, 1) == [("a/*/b", b"a/*/b", 0)]
     with client(server, "b", clean=False) as back:
         assert [topic for topic, _, _ in drain(back, 6)] == [*odd, "a/x"]
+
+
+def test_levels_of_no_protocol(eyot: Serve) -> None:
+    """A later level than 5 is refused as MQTT 5 says; the private bit of mosquitto's bridges as 3.1.1 says."""
+    server = eyot()
+    for level, answer in ((1, "20020001"), (6, "2003008400"), (0x7F, "2003008400"), (0x84, "20020001")):
+        with RawMqtt(server.leaf_port) as mqtt:
+            mqtt.send(b"\x10\x0d\0\4MQTT" + bytes((level, 2, 0, 10, 0, 1, 120)))
+            assert mqtt.sock.recv(64).hex() == answer
+            assert mqtt.closed()
 
 
 def test_acknowledged_means_in_the_streams(eyot: Serve) -> None:

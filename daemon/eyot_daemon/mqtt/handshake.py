@@ -25,7 +25,7 @@ from eyot_daemon.mqtt.session_record import NEVER, StoredWill
 from eyot_daemon.mqtt.sessions import Opened, Opening
 from eyot_daemon.mqtt.will import stored
 from eyot_wire.mqtt import encoder, topics
-from eyot_wire.mqtt.packet_types import NKEY_METHOD, V5
+from eyot_wire.mqtt.packet_types import NKEY_METHOD, V5, V311
 from eyot_wire.mqtt.packets import Connack
 from eyot_wire.mqtt.properties import Properties
 from eyot_wire.mqtt.reason_codes import ReasonCode
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("eyot.mqtt")
 
 LEVELS: Final = (3, 4, 5)
+_BRIDGE_BIT: Final = 0x80
 #: What a client of MQTT 5 takes at once unless it says otherwise [MQTT-3.1.2.11.3].
 RECEIVE_MAXIMUM: Final = 65_535
 
@@ -223,7 +224,7 @@ class Handshake:
         connection = self._connection
         log.error("%r - CONNECT refused: %s", connection, text)
         connection.server.note_refused(reason)
-        level = connection.level or 4  # a level that is not known is refused in words of 3.1.1
+        level = connection.level or _level_of_refusal(self._connect)
         connection.send_packet(encoder.connack(level, Connack(False, reason)))
         connection.close(
             "Authentication Failure" if reason is ReasonCode.NOT_AUTHORIZED else "Protocol Violation", linger=True
@@ -302,3 +303,11 @@ class Handshake:
 def _method(connect: Connect) -> str | None:
     """Return the authentication method that a CONNECT names; None: it names none."""
     return connect.properties.authentication_method if connect.properties is not None else None
+
+
+def _level_of_refusal(connect: Connect | None) -> int:
+    """Return the level in whose words a level that is not known is refused: 5 for a later one, else 3.1.1 [MQTT-3.1.2-2].
+
+    mosquitto's bridges set the highest bit of their level, and clear it at a refusal by 3.1.1.
+    """
+    return V5 if connect is not None and V5 < connect.protocol_level < _BRIDGE_BIT else V311

@@ -5,6 +5,7 @@ from typing import Final
 
 #: The protocol level of MQTT 3.1.
 V31: Final = 3
+V311: Final = 4
 #: The protocol level of MQTT 5.0, the only one with properties and reason codes.
 V5: Final = 5
 
