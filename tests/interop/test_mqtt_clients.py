@@ -1,10 +1,9 @@
-"""Clients that others wrote: mosquitto_pub and mosquitto_sub, aiomqtt, and MQTT.js where node has it."""
+"""Clients that others wrote: mosquitto_pub and mosquitto_sub, Paho for C and for Python, aiomqtt, MQTT.js."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -12,9 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import aiomqtt
+import paho.mqtt.client as paho
 import pytest
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 
 from support.eyotd import Eyotd
+from support.javascript import javascript_folder
 from support.raw_client import RawClient
 from support.server_process import executable
 
@@ -125,8 +130,6 @@ def test_mosquittos_properties_become_headers(server: Eyotd) -> None:
 
 
 def test_aiomqtt(server: Eyotd) -> None:
-    aiomqtt = pytest.importorskip("aiomqtt", reason="aiomqtt is not installed: pip install -e .[dev]")
-
     def client(name: str, **more: Any) -> Any:
         return aiomqtt.Client(
             "127.0.0.1", server.leaf_port, identifier=name, protocol=aiomqtt.ProtocolVersion.V5, **more
@@ -153,8 +156,68 @@ def test_aiomqtt(server: Eyotd) -> None:
     asyncio.run(play())
 
 
+def wait_until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="session")
+def paho_for_c(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("paho") / "paho"
+    source = str(Path(__file__).with_name("clients") / "paho.c")
+    subprocess.run(
+        ["cc", "-O1", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-o", path, source, "-lpaho-mqtt3c"], check=True
+    )
+    return path
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_paho_for_c(server: Eyotd, paho_for_c: Path, tmp_path: Path, version: int) -> None:
+    command = [str(paho_for_c), str(server.leaf_port), str(version), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    unit = " C" if version == 5 else ""
+    assert done.stdout.splitlines() == [
+        *(f"t/{qos} {qos} m{qos}{unit}" for qos in (0, 1, 2)),
+        *(f"t/away {qos} q{qos}{unit}" for qos in (1, 2)),
+    ]
+
+
+@pytest.mark.parametrize("version", [paho.MQTTv311, paho.MQTTv5])
+def test_paho_for_python_over_a_kill(server: Eyotd, version: int) -> None:
+    """What the client could not publish while the server was away arrives, in order."""
+    is_v5 = version == paho.MQTTv5
+    made = paho.Client(
+        CallbackAPIVersion.VERSION2, "paho python", clean_session=None if is_v5 else False, protocol=version
+    )
+    expiry = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+    expiry.SessionExpiryInterval = 300
+    got: list[tuple[str, bytes, int]] = []
+    made.on_message = lambda _client, _data, message: got.append((message.topic, message.payload, message.qos))
+    published: list[int] = []
+    made.on_publish = lambda _client, _data, mid, _reason, _properties: published.append(mid)
+    made.reconnect_delay_set(1, 1)
+    made.connect("127.0.0.1", server.leaf_port, properties=expiry if is_v5 else None)
+    made.subscribe("living room/#", qos=1)
+    made.loop_start()
+    try:
+        for number in range(3):
+            made.publish("living room/lamp", b"%d" % number, qos=1)
+        wait_until(lambda: len(set(published)) == 3)
+        server.kill()
+        for number in range(3, 6):
+            made.publish("living room/lamp", b"%d" % number, qos=1)
+        server.start()
+        wait_until(lambda: len(set(published)) == 6 == len(set(got)))
+    finally:
+        made.loop_stop()
+    assert list(dict.fromkeys(got)) == [("living room/lamp", b"%d" % number, 1) for number in range(6)]
+
+
 MQTT_JS = """
-const mqtt = require('mqtt');
+import mqtt from 'mqtt';
 const [port, version] = [Number(process.argv[1]), Number(process.argv[2])];
 const options = {protocolVersion: version, clientId: 'js', clean: true, reconnectPeriod: 0};
 const client = mqtt.connect(`mqtt://127.0.0.1:${port}`, options);
@@ -173,10 +236,9 @@ client.on('connect', () => client.subscribe('t/#', {qos: 2}, () => {
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_mqtt_js(server: Eyotd, version: int) -> None:
-    node = shutil.which("node")
-    if node is None or subprocess.run([node, "-e", "require('mqtt')"], capture_output=True, check=False).returncode:
-        pytest.skip("node has no package mqtt: npm install -g mqtt, and NODE_PATH=$(npm root -g)")
-    command = [node, "-e", MQTT_JS, str(server.leaf_port), str(version)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    command = ["node", "--input-type=module", "-e", MQTT_JS, str(server.leaf_port), str(version)]
+    done = subprocess.run(
+        command, cwd=javascript_folder(), capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout) == [["t/0", "m0", 0], ["t/1", "m1", 1], ["t/2", "m2", 2]]

@@ -19,6 +19,7 @@ import bcrypt
 import pytest
 
 from support.eyotd import Eyotd
+from support.javascript import javascript_folder
 from support.nats_server import NatsServer, debian_version
 from support.raw_driver import RawDriver
 from support.scenarios import ANSWERS_OF_2_9, CONFIG, SCENARIOS
@@ -62,13 +63,9 @@ def c_client(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def javascript_client(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The driver with its library, which is fetched once and kept beside the Python environment."""
-    folder = Path(sys.prefix) / "javascript"
-    if not (folder / "node_modules" / "nats").exists():
-        folder.mkdir(exist_ok=True)
-        shutil.copy(FOLDER / "package.json", folder)
-        subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund"], cwd=folder, check=True)
+def javascript_client() -> Path:
+    """The driver with its library."""
+    folder = javascript_folder()
     shutil.copy(FOLDER / "client.mjs", folder)
     return folder / "client.mjs"
 

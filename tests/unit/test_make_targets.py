@@ -19,6 +19,7 @@ OF_TESTS = {
     "nodejs",
     "npm",
     "libnats-dev",
+    "libpaho-mqtt-dev",
     "util-linux",
     "systemd",
     "chromium",
