@@ -109,6 +109,7 @@ class Eraser:
             (QUARANTINE, messages),
             *((f"silver/{one.name}", rows) for one in self._config.silver),
             *((f"gold/{one.name}", rows) for one in self._config.gold),
+            ("fleet_files", rows),
             ("fleet", rows),
             ("devices", rows),
         ]

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from functools import reduce
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -23,10 +23,10 @@ from eyot_hub.jobs.bronze import bronze_table, row_ids, table_position
 from eyot_hub.jobs.config import Config
 from eyot_hub.jobs.coverage import ORIGIN
 from eyot_hub.jobs.device_statuses import statuses_by_device
+from eyot_hub.jobs.file_summaries import FileSummaries, by_device
 from eyot_hub.jobs.gaps import QUESTION_S, origins_table
 from eyot_hub.jobs.increments import streams_in
 from eyot_hub.jobs.lake import open_table
-from eyot_hub.jobs.silver import silver_table
 from eyot_hub.planning import Planner
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ FLEET_SCHEMA: Final = pa.schema(
         ("delay_s_p50", pa.float64()),
         ("delay_s_p95", pa.float64()),
         ("delay_s_max", pa.float64()),
-        ("late_readings", pa.int64()),  # stored more than LATE_S after the event
+        ("late_readings", pa.int64()),  # stored more than a minute after the event
         ("backlog", pa.int64()),  # messages; null when the device's origin did not answer
         ("computed_at", TIMESTAMP),
         ("state", pa.string()),  # synced, behind or silent; null without status messages
@@ -59,7 +59,7 @@ FLEET_SCHEMA: Final = pa.schema(
         ("reported_error", pa.string()),
     ]
 )
-LATE_S: Final = 60.0
+_TIMES: Final = ("first_event", "last_event", "last_stored")
 
 
 class Fleet:
@@ -82,29 +82,20 @@ class Fleet:
         return rows
 
     def _readings(self) -> DataFrame:
-        delay = (F.unix_micros("stored_at") - F.unix_micros("event_time")) / 1_000_000
-        parts = [
-            silver_table(self._config, silver)
-            .dataframe(self._spark, columns=["device", "event_time", "stored_at"])
-            .select("device", "event_time", "stored_at", delay.alias("delay"))
-            for silver in self._config.silver
-        ]
-        if not parts:
+        found = FileSummaries(self._spark, self._config).found()
+        if not found.num_rows:
             return self.table.dataframe(self._spark, []).select(*FLEET_SCHEMA.names[:9])
-        return (
-            reduce(DataFrame.unionByName, parts)
-            .groupBy("device")
-            .agg(
-                F.count("*").alias("readings"),
-                F.min("event_time").alias("first_event_at"),
-                F.max("event_time").alias("last_event_at"),
-                F.max("stored_at").alias("last_stored_at"),
-                F.percentile_approx("delay", 0.5).alias("delay_s_p50"),
-                F.percentile_approx("delay", 0.95).alias("delay_s_p95"),
-                F.max("delay").alias("delay_s_max"),
-                F.count_if(F.col("delay") > LATE_S).alias("late_readings"),
-            )
-        )
+        rows = by_device(found, (0.5, 0.95))
+        figures = {
+            "device": rows.column("device"),
+            "readings": rows.column("readings"),
+            **{f"{name}_at": rows.column(f"{name}_us").cast(TIMESTAMP) for name in _TIMES},
+            "delay_s_p50": rows.column("delay_p0"),
+            "delay_s_p95": rows.column("delay_p1"),
+            "delay_s_max": pc.divide(rows.column("delay_max_us").cast(pa.float64()), 1e6),
+            "late_readings": rows.column("late_readings"),
+        }
+        return self._spark.createDataFrame(pa.table(figures))
 
     def _known_until(self) -> dict[str, int]:
         """Return for each stream that bronze lags behind the stored time of its last message in bronze.

@@ -33,6 +33,7 @@ _OTHERS: Final = (
     "gaps",
     "origins",
     "fleet",
+    "fleet_files",
     "devices",
     "quality",
     "replays",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from operator import attrgetter
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -237,7 +238,7 @@ class RecordDecoder:
     def values(self, field: Field, records: list[Any], bad: _Reasons) -> list[Any]:
         """Return the records' values of a field; None for a missing value or another type."""
         first, *rest = self._places[field.path]
-        values = [getattr(record, first) for record in records]
+        values = list(map(attrgetter(first), records))
         for name in rest:
             values = [None if value is None else getattr(value, name) for value in values]
         if field.path in self._shared:
