@@ -1,4 +1,4 @@
-"""The jobs behind ingest killed at random: aggregate, gaps, fleet, backfill. Then every table is compared with plain Python.
+"""The jobs behind ingest killed at random: aggregate, gaps, fleet, backfill, maintain. Then every table is compared with plain Python.
 
     python tests/support/table_kills.py --kills 20 --seed 7
 
@@ -33,7 +33,7 @@ from support.nats_server import NatsServer
 from support.streams import Message, Streams
 
 STREAM = "READINGS"
-JOBS = ("aggregate", "gaps", "fleet", "backfill")
+JOBS = ("aggregate", "gaps", "fleet", "backfill", "maintain")
 DEVICES = 5
 CONFIG = """
 server_name: hub
@@ -214,8 +214,8 @@ class Trial:
                 self._lasted[job] = time.monotonic() - begun
                 continue
             self._lasted[job] = max(self._lasted[job], wait_s * 1.1)
-            # Of the fleet's work nothing is Python's but the driver.
-            what = "driver" if job == "fleet" else self._random.choice(("driver", "worker"))
+            # `maintain` has no workers, and those of `fleet` work on new files only.
+            what = "driver" if job in ("fleet", "maintain") else self._random.choice(("driver", "worker"))
             if what == "driver":
                 process.kill()
             elif not process.kill_worker(self._random):
@@ -245,7 +245,14 @@ def live(toml: str, now: Path, once: bool) -> int:
     from eyot_hub.main import main as eyot_hub
 
     while True:
-        for arguments in (["ingest", "--once"], ["aggregate", "--once"], ["gaps"], ["fleet"], ["backfill"]):
+        for arguments in (
+            ["ingest", "--once"],
+            ["aggregate", "--once"],
+            ["gaps"],
+            ["fleet"],
+            ["backfill"],
+            ["maintain", "--once"],
+        ):
             part = now.with_suffix(".part")
             part.write_text(arguments[0])
             part.rename(now)

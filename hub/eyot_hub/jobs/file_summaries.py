@@ -67,7 +67,7 @@ class FileSummaries:
         """Return the summaries of silver's present files; read and keep those that are missing."""
         self.table.refresh()
         self.files_read = 0
-        held = pa.concat_tables([SCHEMA.empty_table(), *self._held()])
+        held = pa.concat_tables([SCHEMA.empty_table(), *self._kept_rows()])
         present: set[str] = set()
         fresh: list[pa.Table] = []
         known = set(pc.unique(held.column("path")).to_pylist())
@@ -80,7 +80,7 @@ class FileSummaries:
         self._keep(held, kept, fresh)
         return pa.concat_tables([kept, *fresh])
 
-    def _held(self) -> Iterator[pa.Table]:
+    def _kept_rows(self) -> Iterator[pa.Table]:
         return row_groups(self.table.spec.place, [file.path for file in self.table.files()], SCHEMA)
 
     def _summarised(self, table: LakeTable, files: Sequence[TableFile]) -> list[pa.Table]:
