@@ -432,7 +432,7 @@ def _parser() -> argparse.ArgumentParser:
     replay.add_argument("--dry-run", action="store_true", help="count only")
     erase = command("erase", _erase, "remove the rows of one device from every table")
     which = erase.add_mutually_exclusive_group(required=True)
-    which.add_argument("--device", metavar="DEVICE", help="the device, as silver names it")
+    which.add_argument("--device", type=_name, metavar="DEVICE", help="the device, as silver names it")
     which.add_argument("--resume", action="store_true", help="finish erasures that were killed")
     erase.add_argument(
         "--subject",
@@ -460,6 +460,13 @@ def _time(text: str) -> float:
         return seconds(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration (1s, 10m, 24h)") from None
+
+
+def _name(text: str) -> str:
+    """Return a name of the command line, which must not be empty."""
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty")
+    return text
 
 
 def _instant(text: str) -> int:

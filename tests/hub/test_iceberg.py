@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from msgspec import to_builtins
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitStateUnknownException
 
+from eyot_hub.errors import HubError
 from eyot_hub.jobs.bronze import PARTITION_BY, SCHEMA, bronze_table, position_id
 from eyot_hub.jobs.config import Config, ConfigError, convert
 from eyot_hub.jobs.iceberg_catalog import catalog_properties
@@ -174,3 +176,11 @@ def test_secrets_of_the_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "token": "geheim",
         "py-io-impl": "eyot_hub.jobs.iceberg_catalog.DurableFileIO",
     }
+
+
+def test_without_pyiceberg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyiceberg.catalog", None)
+    for name in [name for name in sys.modules if name.startswith("eyot_hub.jobs.iceberg_")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(HubError, match=r"lake\.format: iceberg needs pyiceberg\.catalog: install eyot\[hub,iceberg\]"):
+        bronze_table(config(tmp_path))

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from eyot_hub.errors import HubError
 from eyot_hub.jobs.config import Lake
 from eyot_hub.jobs.delta_log import DeltaLog
 from eyot_hub.jobs.table import LakeTable, TableSpec
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+
+    from eyot_hub.jobs.iceberg_log import IcebergLog
 
 
 def open_table(lake: Lake, name: str, schema: pa.Schema, partition_by: tuple[str, ...] = ()) -> LakeTable:
@@ -22,18 +25,14 @@ def open_table(lake: Lake, name: str, schema: pa.Schema, partition_by: tuple[str
     spec = TableSpec(root_of(lake, name), schema, partition_by, lake.compression, _storage(lake))
     if lake.format == "delta":
         return LakeTable(spec, DeltaLog.created(spec))
-    from eyot_hub.jobs.iceberg_log import IcebergLog
-
-    return LakeTable(spec, IcebergLog.created(spec, _catalog(lake), identifier(lake, name)))
+    return LakeTable(spec, _iceberg_log().created(spec, _catalog(lake), identifier(lake, name)))
 
 
 def table_exists(lake: Lake, name: str) -> bool:
     """Return whether a job has made the table of this name."""
     if lake.format == "delta":
         return DeltaLog.exists(root_of(lake, name), lake.storage_options)
-    from eyot_hub.jobs.iceberg_log import IcebergLog
-
-    return IcebergLog.exists(_catalog(lake), identifier(lake, name))
+    return _iceberg_log().exists(_catalog(lake), identifier(lake, name))
 
 
 def existing_table(lake: Lake, name: str) -> LakeTable | None:
@@ -43,9 +42,7 @@ def existing_table(lake: Lake, name: str) -> LakeTable | None:
     spec = TableSpec(root_of(lake, name), pa.schema([]), (), lake.compression, _storage(lake))
     if lake.format == "delta":
         return LakeTable.existing(spec, DeltaLog(spec))
-    from eyot_hub.jobs.iceberg_log import IcebergLog
-
-    return LakeTable.existing(spec, IcebergLog(spec, _catalog(lake), identifier(lake, name)))
+    return LakeTable.existing(spec, _iceberg_log()(spec, _catalog(lake), identifier(lake, name)))
 
 
 def root_of(lake: Lake, name: str) -> str:
@@ -62,7 +59,16 @@ def _storage(lake: Lake) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(lake.storage_options.items()))
 
 
+def _iceberg_log() -> type[IcebergLog]:
+    """Import pyiceberg, which takes a second, and which a lake of Delta does not need. Raises HubError without it."""
+    try:
+        from eyot_hub.jobs.iceberg_log import IcebergLog
+    except ModuleNotFoundError as error:
+        raise HubError(f"lake.format: iceberg needs {error.name}: install eyot[hub,iceberg]") from None
+    return IcebergLog
+
+
 def _catalog(lake: Lake) -> Catalog:
-    from eyot_hub.jobs.iceberg_catalog import catalog_of  # seconds, and a package that a lake of Delta does not need
+    from eyot_hub.jobs.iceberg_catalog import catalog_of
 
     return catalog_of(lake)

@@ -30,6 +30,7 @@ from eyot_hub.jobs.maintenance import Maintenance
 from eyot_hub.jobs.replay import Replay
 from eyot_hub.jobs.silver import quarantine_table, silver_table
 from eyot_hub.jobs.table import Fenced, LakeTable
+from eyot_hub.main import main
 from support.jobs_config import jobs_config
 from support.local_spark import LocalSpark
 
@@ -316,3 +317,28 @@ def test_two_devices_one_after_the_other(filled: Config) -> None:
     assert [eraser.erase("d1").erasure, eraser.erase("d2").erasure, eraser.erase("nobody").erasure] == [1, 2, 3]
     assert lake(filled) == without(without(before), 2)
     assert eraser.resume() == []
+
+
+def test_the_command(
+    filled: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toml = tmp_path / "hub.toml"
+    toml.write_text(
+        f'[nats]\nservers = "nats://127.0.0.1"\n[lake]\npath = "{filled.lake.path}"\n[bronze]\nstreams = ["S"]\n'
+        '[[silver]]\nname = "readings"\nsubjects = ["readings.>"]\ndevice = "$.device"\nevent_time = "$.at"\n'
+        'event_time_unit = "ms"\ncolumns = { metric = "string", value = "double" }\n'
+    )
+    monkeypatch.setattr("eyot_hub.main.session", lambda *_: SPARK)
+    assert main(["erase", "-c", str(toml), "--device", "d1", "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert (done["erasure"], done["device"], done["rows"]["bronze"]) == (1, "d1", 10)
+    assert main(["erase", "-c", str(toml), "--device", "d2", "--subject", "readings.>"]) == 0
+    assert capsys.readouterr().out.startswith(
+        "erasure 2: d2: bronze 30, quarantine 4, silver/readings 8; files of older"
+    )
+    assert main(["erase", "-c", str(toml), "--resume"]) == 0
+    assert main(["erase", "-c", str(toml), "--device", "d2", "--subject", "a..b"]) == 2
+    assert "--subject: 'a..b' is no subject" in capsys.readouterr().err
+    for arguments in (["--device", ""], [], ["--resume", "--device", "d"]):
+        with pytest.raises(SystemExit):
+            main(["erase", "-c", str(toml), *arguments])
