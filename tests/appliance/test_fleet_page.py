@@ -267,6 +267,20 @@ def test_a_wrong_password_is_told_and_the_password_is_gone(page: FleetPage, brow
     assert browser.value("document.activeElement.id") == "login-password"
 
 
+def test_a_credentials_file_logs_in(page: FleetPage, browser: Chromium, tmp_path: Path) -> None:
+    browser.open(page.url)
+    for text, told in (("nonsense", "Not logged in: that is no credentials file of a user."), ("creds of ada", "")):
+        browser.until("document.getElementById('creds-file').offsetParent !== null")
+        (tmp_path / "user.creds").write_text(text)
+        root = browser.command("DOM.getDocument")["root"]["nodeId"]
+        node = browser.command("DOM.querySelector", nodeId=root, selector="#creds-file")["nodeId"]
+        browser.command("DOM.setFileInputFiles", nodeId=node, files=[str(tmp_path / "user.creds")])
+        click(browser, "#login-creds button")
+        browser.until(f"document.getElementById('login-told').textContent === {json.dumps(told)}")
+    browser.until("document.getElementById('who').textContent === 'ada (UADA), operator'")
+    assert all("401" in each for each in browser.complaints)  # the browser tells of the refused login
+
+
 def test_the_page_says_how_old_its_figures_are(tmp_path: Path, browser: Chromium) -> None:
     with FleetPage(100) as page:
         log_in(browser, page)

@@ -21,8 +21,10 @@ from eyot_fleet.web.nats_login import NatsLogin
 from eyot_fleet.web_options import NatsOptions
 from eyot_wire.doctor.check import Check
 from eyot_wire.status import StatusReport, SyncReport
+from support import claims
 from support.fleet_browser import Browser
-from support.leaf_pair import HUB, LEAF, WAIT_S, LeafPair
+from support.leaf_pair import HUB, LEAF, WAIT_S, LeafPair, server
+from support.server_process import ServerProcess
 
 #: `watch` and `run` have roles at the page; `mute` may not ask who it is, and `other` is of another account.
 USERS = """
@@ -184,3 +186,50 @@ def test_an_operator_asks_a_device_at_the_page(pair: LeafPair) -> None:
         assert [line.outcome for line in browser.backend.lines] == ["done", "begun", "done"]
 
     trio.run(run)
+
+
+@pytest.fixture(scope="module", params=["2.14.6", "eyotd"])
+def operator_hub(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A hub in operator mode with two accounts."""
+    accounts = (claims.OPERATOR.account(claims.ALPHA), claims.OPERATOR.account(claims.BETA))
+    config = "server_name: hub\n" + claims.operator_conf(*accounts)
+    hub = server(request.param, config, tmp_path_factory.mktemp("operator"))
+    hub.start()
+    yield hub
+    hub.kill()
+
+
+def check_creds(hub: ServerProcess, text: str) -> Identity:
+    roles = NatsOptions(
+        account=claims.ALPHA.public, viewers=(claims.OTHER.public,), operators=(claims.USER.public, "ada")
+    )
+
+    async def run() -> Identity:
+        return await NatsLogin(roles, Login(servers=(hub.client_url(),))).check_creds(text)
+
+    return trio.run(run)
+
+
+def test_in_operator_mode_a_user_logs_in_with_its_credentials(operator_hub: ServerProcess) -> None:
+    token = claims.ALPHA.user(claims.USER, claims={"name": "ad\ra"})
+    found = check_creds(operator_hub, claims.creds(token, claims.USER))
+    assert found == Identity(name=f"ad\\ra ({claims.USER.public})", role="operator", method="nats")
+    token = claims.ALPHA.user(claims.OTHER)
+    assert check_creds(operator_hub, claims.creds(token, claims.OTHER)).role == "viewer"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "nonsense", "\x00" * 100,
+        # of another account, of a user without a role that calls itself as one with a role, with another's key, and forged
+        claims.creds(claims.BETA.user(claims.USER), claims.USER),
+        claims.creds(claims.ALPHA.user(claims.ADMIN, claims={"name": "ada"}), claims.ADMIN),
+        claims.creds(claims.ALPHA.user(claims.USER), claims.OTHER),
+        claims.creds(claims.Key("A", 99).user(claims.USER), claims.USER),
+        claims.creds(claims.ALPHA.user(claims.USER, claims={"exp": 1}), claims.USER),
+    ],
+)  # fmt: skip
+def test_other_credentials_are_refused(operator_hub: ServerProcess, text: str) -> None:
+    with pytest.raises(LoginRefused):
+        check_creds(operator_hub, text)

@@ -47,10 +47,11 @@ CALLBACK: Final = "/login/callback"
 
 
 class LoginOrder(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a login with a name and a password."""
+    """The body of a login at the hub: a name and a password, or the text of a credentials file."""
 
-    user: str
-    password: str
+    user: str = ""
+    password: str = ""
+    creds: str = ""
 
     def __repr__(self) -> str:
         return f"LoginOrder({self.user!r})"
@@ -168,9 +169,12 @@ class Access:
             seconds = f"{WINDOW_S:.0f}"
             return refusal(429, f"too many failed logins: try again in {seconds} seconds", ("Retry-After", seconds))
         try:
-            identity = await self._nats.check(order.user, order.password)
+            if order.creds:
+                identity = await self._nats.check_creds(order.creds)
+            else:
+                identity = await self._nats.check(order.user, order.password)
         except LoginRefused as refused:
-            await self._note_login(request, order.user, "nats", str(refused))
+            await self._note_login(request, order.user or "credentials", "nats", str(refused))
             return refusal(401, str(refused))
         except LoginUnavailable as away:
             self.logins["unavailable"] += 1

@@ -73,7 +73,7 @@ service.on("session", (session, why) => {
   $("logout").hidden = !user;
   setText($("who"), user ? user + ", " + session.role : "");
   $("tokens-link").hidden = !service.may("withdraw");
-  $("login").hidden = !session.nats;
+  $("login").hidden = $("login-creds").hidden = !session.nats;
   $("login-oidc").hidden = !session.oidc;
   setText($("oidc-link"), session.oidc || "");
   $("login-closed").hidden = !session.insecure;
@@ -111,9 +111,21 @@ $("login").addEventListener("submit", async (event) => {
   button.disabled = true;
   setText($("login-told"), "");
   $("login-password").value = "";
-  try { await service.login($("login-user").value, password); }
+  try { await service.login({user: $("login-user").value, password}); }
   catch (error) { setText($("login-told"), "Not logged in: " + error.message + "."); $("login-password").focus(); }
   finally { button.disabled = false; }
+});
+$("login-creds").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const file = $("creds-file").files[0], button = $("login-creds").querySelector("button");
+  if (!file || button.disabled) return;
+  button.disabled = true;
+  setText($("login-told"), "");
+  try {
+    if (file.size > 32768) throw new Error("that is no credentials file of a user");
+    await service.login({creds: await file.text()});
+  } catch (error) { setText($("login-told"), "Not logged in: " + error.message + "."); $("creds-file").focus(); }
+  finally { button.disabled = false; $("login-creds").reset(); }
 });
 $("logout").addEventListener("submit", async (event) => {
   event.preventDefault();

@@ -31,7 +31,7 @@ export const may = (action) => Boolean(session && session.actions.includes(actio
 
 function take(found, why) { session = found; tell("session", found, why); }
 export async function look(why) { take(await get("/api/session"), why); }
-export async function login(user, password) { take(await post("/api/login", {user, password})); }
+export async function login(order) { take(await post("/api/login", order)); }
 export async function logout() { close(); take(await post("/api/logout", {})); }
 let ending = false;
 async function ended() {
