@@ -1,4 +1,4 @@
-"""Libraries of JavaScript that tests use, fetched from npm once and kept beside the Python environment."""
+"""Programs and libraries of JavaScript that tests use, fetched from npm once and kept beside the Python environment."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-_PACKAGES = Path(__file__).parents[1] / "interop" / "clients" / "package.json"
+_CLIENTS = Path(__file__).parents[1] / "interop" / "clients"
 
 
-def javascript_folder() -> Path:
-    """Return a folder where node finds the libraries that `interop/clients/package.json` lists."""
-    folder = Path(sys.prefix) / "javascript"
+def javascript_folder(name: str = "") -> Path:
+    """Return a folder where node finds what `interop/clients/NAME/package.json` lists. Raises CalledProcessError without npm's registry."""
+    packages = _CLIENTS / name / "package.json"
+    folder = Path(sys.prefix) / (name or "javascript")
     listed, modules = folder / "package.json", folder / "node_modules"
-    is_same = listed.exists() and listed.read_bytes() == _PACKAGES.read_bytes()
-    if not is_same or not all((modules / name).exists() for name in json.loads(_PACKAGES.read_bytes())["dependencies"]):
+    is_same = listed.exists() and listed.read_bytes() == packages.read_bytes()
+    if not is_same or not all((modules / each).exists() for each in json.loads(packages.read_bytes())["dependencies"]):
         folder.mkdir(exist_ok=True)
-        shutil.copy(_PACKAGES, folder)
+        shutil.copy(packages, folder)
         subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund"], cwd=folder, check=True)
     return folder
