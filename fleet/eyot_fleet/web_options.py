@@ -52,8 +52,8 @@ class TrustOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """`[web.trust]`: how revocations and withdrawals reach the store of `eyot trust`."""
 
     account: str
-    #: the operator's tool with the options it needs, as in ["eyot", "--server", "tls://hub:4222"]
-    command: tuple[str, ...] = ("eyot",)
+    #: the operator's tool up to the group `fleet` and its options, as in ["eyot", "-s", "tls://hub:4222", "fleet"]
+    command: tuple[str, ...] = ("eyot", "fleet")
 
 
 class WebOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

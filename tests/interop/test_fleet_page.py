@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import nats
@@ -13,18 +15,20 @@ import trio
 
 from eyot_fleet.connection import connected
 from eyot_fleet.device_record import DeviceRecord
-from eyot_fleet.errors import NoAnswer, Refused
+from eyot_fleet.errors import FleetError, NoAnswer, Refused
 from eyot_fleet.login import Login
 from eyot_fleet.web.ask import ask, connect
 from eyot_fleet.web.identity import Identity, LoginRefused, LoginUnavailable
 from eyot_fleet.web.nats_login import NatsLogin
-from eyot_fleet.web_options import NatsOptions
+from eyot_fleet.web.trust_commands import TrustCommands
+from eyot_fleet.web_options import NatsOptions, TrustOptions
 from eyot_wire.doctor.check import Check
 from eyot_wire.status import StatusReport, SyncReport
 from support import claims
 from support.fleet_browser import Browser
 from support.leaf_pair import HUB, LEAF, WAIT_S, LeafPair, server
 from support.server_process import ServerProcess
+from support.trust_tool import TrustTool
 
 #: `watch` and `run` have roles at the page; `mute` may not ask who it is, and `other` is of another account.
 USERS = """
@@ -233,3 +237,26 @@ def test_in_operator_mode_a_user_logs_in_with_its_credentials(operator_hub: Serv
 def test_other_credentials_are_refused(operator_hub: ServerProcess, text: str) -> None:
     with pytest.raises(LoginRefused):
         check_creds(operator_hub, text)
+
+
+def test_tokens_of_a_real_store_are_listed_and_withdrawn(tmp_path: Path) -> None:
+    tool = TrustTool(tmp_path)
+    tool.run("add", "operator", "OP")
+    tool.run("add", "account", "DEVICES")
+    tool.run("edit", "account", "DEVICES", "--sk", "generate")
+    tool.run("edit", "signing-key", "-a", "DEVICES", "--sk", "generate", "--role", "device")
+    made = tool.json("fleet", "enrol", "pump-1", "pump-2", "-a", "DEVICES")["tokens"]
+    eyot = str(Path(sys.executable).with_name("eyot"))
+    command = (eyot, "-s", "nats://127.0.0.1:1", "fleet", "--all-dirs", str(tmp_path))
+
+    async def run() -> None:
+        trust = TrustCommands(TrustOptions(account="DEVICES", command=command))
+        assert {(each.id, each.names, each.left) for each in await trust.tokens()} == {
+            (each["id"], each["names"], 1) for each in made
+        }
+        await trust.withdraw(made[0]["id"])
+        assert [each.id for each in await trust.tokens()] == [made[1]["id"]]
+        with pytest.raises(FleetError, match="pump-1"):
+            await trust.revoke("pump-1")  # no such device is enrolled
+
+    trio.run(run)

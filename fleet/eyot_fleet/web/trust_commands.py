@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import subprocess
-from typing import TYPE_CHECKING, Any, Final
+import time
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
+from msgspec import Struct
 
 from eyot_fleet.errors import FleetError
 from eyot_wire.quoting import printable
@@ -23,6 +25,19 @@ log = logging.getLogger("eyot.fleet")
 WITHIN_S: Final = 45.0
 TEXT_MAX: Final = 2000
 _TOKEN_KEY_CHARS: Final = 56
+
+
+class Token(Struct, frozen=True, kw_only=True):
+    """A one-time token, as the store's records have it."""
+
+    #: its public key
+    id: str
+    #: the names of devices that it enrols: one, or a pattern
+    names: str
+    #: devices that it can still enrol
+    left: int
+    #: seconds since 1970
+    valid_until: float
 
 
 class TrustCommands:
@@ -44,14 +59,18 @@ class TrustCommands:
             raise FleetError("that is not the id of a token")
         await self._run("withdraw", token)
 
-    async def tokens(self) -> list[dict[str, Any]]:
+    async def tokens(self) -> list[Token]:
         """Return the tokens that can still be used. Raises FleetError."""
-        listed = (await self._run("tokens")).get("tokens")
-        return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+        listed, now = await self._run("tokens"), time.time()
+        try:
+            found = msgspec.convert(listed, list[Token])
+        except msgspec.ValidationError:
+            raise FleetError("`eyot fleet tokens` gave no list of tokens") from None
+        return [each for each in found if each.left > 0 and each.valid_until > now]
 
-    async def _run(self, command: str, *arguments: str) -> dict[str, Any]:
+    async def _run(self, command: str, *arguments: str) -> object:
         """Run a command; return its JSON. Raises FleetError with what it said."""
-        words = [*self._options.command, "--json", "fleet", command, "-a", self._options.account, *arguments]
+        words = [*self._options.command, command, "--json", "-a", self._options.account, *arguments]
         ended = None
         with trio.move_on_after(WITHIN_S):
             async with self._lock:
@@ -67,7 +86,7 @@ class TrustCommands:
             said = ended.stderr.decode("utf-8", "replace").strip() or f"exit status {ended.returncode}"
             raise FleetError(" ".join(printable(line) for line in said[:TEXT_MAX].splitlines()))
         try:
-            found = decode_json(ended.stdout or b"{}")
+            found: object = decode_json(ended.stdout)
         except msgspec.DecodeError:
             raise FleetError(f"`eyot fleet {command}` gave no JSON") from None
-        return found if isinstance(found, dict) else {"tokens": found}
+        return found

@@ -21,7 +21,8 @@ NAME = "pump-00000"
 TOOL = """#!/bin/sh
 printf '%s\\n' "$*" >>"$0.calls"
 case "$*" in
-  *tokens*) echo '{"tokens": [{"id": "T", "names": "<b>pump-*</b>", "left": 3, "valid_until": 1}]}' ;;
+  *tokens*) echo '[{"id": "T", "names": "<b>pump-*</b>", "left": 3, "valid_until": 9e9}, {"id": "U", "names": "old", "left": 3, "valid_until": 1},
+    {"id": "V", "names": "used", "left": 0, "valid_until": 9e9}]' ;;
   *revoke*pump-00001*) echo 'eyot: no server takes it' >&2; exit 1 ;;
   *) echo '{}' ;;
 esac
@@ -34,7 +35,9 @@ async def browser(tmp_path: Path) -> Browser:
     tool = tmp_path / "eyot"
     tool.write_text(TOOL)
     tool.chmod(0o755)
-    browser = Browser(replaced(OPTIONS, trust=TrustOptions(account="DEVICES", command=(str(tool), "-s", "hub"))))
+    browser = Browser(
+        replaced(OPTIONS, trust=TrustOptions(account="DEVICES", command=(str(tool), "-s", "hub", "fleet")))
+    )
     for record in fleet(4, browser.backend.now()):
         browser.backend.index.put(record, browser.backend.now())
     await browser.login()
@@ -146,10 +149,11 @@ async def test_revocations_and_tokens_go_to_the_operators_tool(browser: Browser,
     assert (await browser.post("/api/actions/withdraw", {"token": TOKEN}))[0] == 200
     status, told = await browser.post("/api/actions/tokens", {})
     assert (status, told["done"][0]["names"]) == (200, "<b>pump-*</b>")
+    assert len(told["done"]) == 1
     assert calls(tmp_path) == [
-        f"-s hub --json fleet revoke -a DEVICES {NAME}",
-        f"-s hub --json fleet withdraw -a DEVICES {TOKEN}",
-        "-s hub --json fleet tokens -a DEVICES",
+        f"-s hub fleet revoke --json -a DEVICES {NAME}",
+        f"-s hub fleet withdraw --json -a DEVICES {TOKEN}",
+        "-s hub fleet tokens --json -a DEVICES",
     ]
     status, told = await browser.post("/api/actions/revoke", {"device": "pump-00001", "sure": "pump-00001"})
     assert status == 400
