@@ -11,7 +11,7 @@ from processes import cpu_s
 from rows import Notes, Say, alternating
 from table import Row
 
-TITLE = "Growth"
+TITLE = "Growth in number"
 PEERS = [NATS]
 HOW = (
     "Processor time of the broker for a message of 128 bytes that is stored and acknowledged, 256 in flight; the same broker with more of "

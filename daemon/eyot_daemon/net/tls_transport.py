@@ -1,8 +1,8 @@
 """TLS over a socket as a transport of the readers: a turn encrypts and decrypts, and no task runs for it.
 
 Trio's SSLStream does the handshake. From then on the transport uses the stream's OpenSSL object with its two memory
-buffers, and reads and writes the socket itself, as `SocketTransport` does for plain bytes. Kernel TLS would save a copy;
-OpenSSL 3.0 has it for sending only, and many kernels of gateways lack it.
+buffers, and reads and writes the socket itself, as `SocketTransport` does for plain bytes. Kernel TLS, which would save
+a copy, is not used: many kernels of gateways lack it.
 """
 
 from __future__ import annotations
