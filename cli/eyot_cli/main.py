@@ -50,6 +50,7 @@ COMMANDS: Final = {
     "trust": Place("eyot_cli.trust.group", "trust", "Keep operators, accounts and users, in nsc's store."),
     "fleet": Place("eyot_cli.fleet.group", "fleet", "Enrol devices, ask them, revoke them."),
     "enrol": Place("eyot_cli.enrol.command", "enrol", "Enrol this device at a hub."),
+    "configure": Place("eyot_cli.configure", "configure", "Apply what the hub desires of this device."),
     "upgrade": Place("eyot_cli.upgrade.commands", "upgrade", "Signed packages for devices, by rings."),
     "completion": Place("eyot_cli.completion", "completion", "Print the completion script for SHELL."),
 }

@@ -153,7 +153,7 @@ def _config(at: _Context) -> _Found | None:
     if config.desired and not config.is_applied and config.desired_at is not None:
         late_s = at.now - config.desired_at
         if late_s > at.limits.config_s:
-            remedy = "is eyot-desired.timer enabled on the device?"
+            remedy = "is eyot-configure.timer enabled on the device?"
             return _Found(INFO, f"what is desired has not been applied for {_span(late_s)}", remedy)
     return None
 

@@ -33,6 +33,8 @@ CONFIG: Final = "config"
 T = TypeVar("T")
 #: How long a forged message is told of, seconds.
 FORGED_S: Final = 3600.0
+#: One tick brings the alerts of this part of all devices up to date.
+TICK_SHARE: Final = 6
 #: Groups and rules that are kept.
 GROUPS_MAX: Final = 1000
 _TEXT_MAX: Final = 300
@@ -65,6 +67,8 @@ class Fleet:
         self.histories_changed: set[str] = set()
         self.enrolled: dict[str, EnrolledDevice] = {}
         self._forged_at: dict[str, float] = {}
+        #: devices whose alerts the next ticks bring up to date
+        self._due: list[str] = []
         #: the device that had a JetStream domain first
         self._domains: dict[str, str] = {}
 
@@ -246,9 +250,9 @@ class Fleet:
     def load(self, record: DeviceRecord, now: float) -> None:
         """Take a stored record, unless a newer one is here."""
         if self.index.get(record.name) is None:
-            self.index.put(self._with_desired(record, now), now)
-            if record.domain:
-                self._domains.setdefault(record.domain, record.name)
+            kept = self._put(self._with_desired(record, now), now)
+            if kept == record:
+                self.urgent.discard(record.name)
 
     def load_history(self, name: str, data: bytes) -> None:
         """Take a stored history, unless a newer one is here."""
@@ -277,8 +281,16 @@ class Fleet:
             record = self.index.get(name)
             if record is not None:
                 self._put(replace(record, alerts=without_alert(record.alerts, "forged")), now)
-        for record in list(self.index):
-            self._put(record, now)
+        if not self._due:
+            self._due = [record.name for record in self.index]
+        share, self._due = (
+            self._due[: len(self.index) // TICK_SHARE + 1],
+            self._due[len(self.index) // TICK_SHARE + 1 :],
+        )
+        for name in share:
+            record = self.index.get(name)
+            if record is not None:
+                self._put(record, now)
 
     def forget(self, name: str) -> bool:
         """Forget a device; return whether it was there."""

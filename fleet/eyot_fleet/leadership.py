@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from eyot_fleet.errors import Conflict
+from eyot_fleet.errors import Conflict, NoAnswer
 from eyot_wire.nuid import nuid
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ class Leadership:
         """Renew the key, or try to take over when its holder has stood still."""
         now = self._monotonic()
         try:
+            if self._renewed_at is not None and not self.is_leader:
+                self.lose()
             if self._renewed_at is not None:
                 self._revision = await bucket.put(KEY, self.id.encode(), self._revision)
                 self._renewed_at = now
@@ -69,6 +71,9 @@ class Leadership:
                 log.info("this service leads")
         except Conflict:
             self.lose()
+            self._seen_at = 0.0
+        except NoAnswer as error:  # the hub is slow: the key may be written or not, and the next step finds out
+            log.warning("the key of the leader: %s", error)
             self._seen_at = 0.0
 
     async def keep(self, bucket: Bucket) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 EVENTS: Final = ("$SYS.ACCOUNT.*.CONNECT", "$SYS.ACCOUNT.*.DISCONNECT")
 LEAFZ: Final = "$SYS.REQ.SERVER.PING.LEAFZ"
 #: Between two lists, and how long servers may take to answer, seconds.
-LIST_EVERY_S: Final = 30.0
+LIST_EVERY_S: Final = 15.0
 ANSWERS_S: Final = 2.0
 _KIND: Final = "Leafnode"
 

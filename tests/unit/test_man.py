@@ -12,6 +12,7 @@ from eyot_cli.main import cli
 from eyot_cli.trust.group import trust
 from eyot_daemon.config.flags import _FLAGS
 from eyot_daemon.config.usage import USAGE
+from eyot_fleet.main import cli as fleet
 from eyot_store.check.main import command_line
 
 PAGES = Path(__file__).parents[2] / "packaging" / "man"
@@ -107,3 +108,13 @@ def test_eyot_trust() -> None:
         assert heads[name] == " ".join([name, *words]), name
         options = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
         same(described(page[heads[name]]), [part for each in options for part in (*each.opts, *each.secondary_opts)])
+
+
+def test_eyot_fleet() -> None:
+    same(described(section("eyot-fleet.8", "OPTIONS")), [*options_of(fleet), "-h", "--help"])
+    page = heads_of("eyot-fleet.8")
+    heads = {re.sub(r"(?<=[a-z]) *[A-Z[].*", "", head): head for head in page}
+    known = dict(commands(fleet))
+    same(heads, known)
+    for name, command in known.items():
+        same(described(page[heads[name]]), options_of(command))

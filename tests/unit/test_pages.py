@@ -63,7 +63,7 @@ def test_commands() -> None:
     """What the pages have `eyot` do is there, and so are the programs that they name."""
     scripts = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["scripts"]
     said = "\n".join(page.read_text() for page in PAGES)
-    assert set(re.findall(r"\beyot(?:d|-check|-hub)\b", said)) <= set(scripts)
+    assert set(re.findall(r"\beyot(?:d|-check|-fleet|-hub)\b", said)) <= set(scripts)
     commands = re.findall(
         r"(?:`|^ {4})eyot (?:--?\w+ \S+ )*([a-z][a-z-]*)(?: (ls|info|wait|forget)\b)?", said, re.MULTILINE
     )

@@ -1,0 +1,320 @@
+"""`eyot-fleet` beside real hubs, with real devices: what it knows, makes, refuses, and what it keeps over restarts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+
+from eyot_fleet.connection import connected
+from eyot_fleet.jetstream import JetStream
+from eyot_fleet.login import Login
+from eyot_wire.status import DeviceStatus
+from support.eyotd import Eyotd
+from support.leaf_pair import server
+from support.server_process import ServerProcess, free_port
+
+FLEET = str(Path(sys.executable).with_name("eyot-fleet"))
+EYOT = str(Path(sys.executable).with_name("eyot"))
+WAIT_S = 90.0
+HUB = """
+server_name: hub
+accounts { A { users: [{user: a, password: a}], jetstream: enabled }, SYS { users: [{user: s, password: s}] } }
+system_account: SYS
+jetstream { store_dir: "%WORKDIR%/js", domain: hub }
+leafnodes { listen: "127.0.0.1:%LEAF_PORT%" }
+"""
+
+
+class Service:
+    """A hub and `eyot-fleet`, with its commands."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.hub: ServerProcess = server(kind, HUB, folder / kind)
+        self.folder = folder
+        self.port = free_port()
+        self.config = folder / "fleet.toml"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def write_config(self, more: str = "") -> None:
+        self.config.write_text(
+            f'[hub]\nservers = ["{self.hub.client_url()}"]\nuser = "a"\npassword = "a"\n'
+            f'[system]\nuser = "s"\npassword = "s"\naccount = "A"\n[http]\nlisten = "127.0.0.1:{self.port}"\n{more}'
+        )
+
+    def start(self) -> None:
+        with (self.folder / "fleet.log").open("ab") as log:
+            self.process = subprocess.Popen([FLEET, "-c", str(self.config), "serve"], stdout=log, stderr=log)
+        eventually(lambda: self.health() == 200)
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            assert self.process.wait(30) == 0
+            self.process = None
+
+    def health(self) -> int:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/healthz", timeout=10) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+        except OSError:
+            return 0
+
+    def metric(self, name: str) -> float:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + " ")), 0.0)
+
+    def run(self, *words: str, status: int = 0) -> str:
+        done = subprocess.run([FLEET, "-c", str(self.config), *words], capture_output=True, text=True, check=False)
+        assert done.returncode == status, (words, done.stdout, done.stderr)
+        return done.stdout if status == 0 else done.stderr
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self.run("--json", *words))
+
+    def devices(self) -> dict[str, dict[str, Any]]:
+        return {each["name"]: each for each in self.json("ls")["devices"]}
+
+    def api(self, subject: str, body: object = None) -> dict[str, Any]:
+        async def run() -> dict[str, Any]:
+            login = Login(servers=(self.hub.client_url(),), user="a", password="a")
+            async with connected(login) as connection:
+                return await JetStream(connection).api(subject, body)
+            raise AssertionError("the block returns")
+
+        return trio.run(run)
+
+    def device(self, name: str, more: str = "") -> Eyotd:
+        remote = f'{{ url: "nats-leaf://a:a@127.0.0.1:{self.hub.leaf_port}" }}'
+        text = (
+            f'server_name: {name}\njetstream {{ store_dir: "%WORKDIR%/js", domain: {name} }}\n'
+            f"leafnodes {{ remotes [ {remote} ] }}\n"
+            f'eyot {{ status {{ subject: fleet.{name}.status, every: 1s }}, control_socket: "%WORKDIR%/control.sock"\n{more} }}\n'
+        )
+        made = Eyotd(text, self.folder / name)
+        made.start()
+        return made
+
+    def publish(self, messages: list[tuple[str, bytes]], login: Login | None = None) -> None:
+        async def run() -> None:
+            at = login or Login(servers=(self.hub.client_url(),), user="a", password="a")
+            async with connected(at) as connection:
+                for subject, payload in messages:
+                    await connection.publish(subject, payload)
+                await connection.request("$JS.API.INFO")  # everything before it was read
+
+        trio.run(run)
+
+
+def eventually(condition: Callable[[], object]) -> Any:
+    deadline = time.monotonic() + WAIT_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it does not come true"
+        time.sleep(0.2)
+    return found
+
+
+def status(name: str, **more: Any) -> bytes:
+    made = {"device": name, "at": "2026-11-25T12:00:00Z", "every_s": 60.0, "version": "0.1.0", "uptime_s": 5.0, **more}
+    return msgspec.json.encode(msgspec.convert(made, DeviceStatus))
+
+
+def publish_locally(device: Eyotd, count: int) -> None:
+    async def run() -> None:
+        async with connected(Login(servers=(device.client_url(),))) as connection:
+            jetstream = JetStream(connection)
+            subject = f"readings.{device.workdir.name}"  # what one device publishes, no other stores
+            await jetstream.api("STREAM.CREATE.READINGS", {"name": "READINGS", "subjects": [subject]})
+            for _ in range(count):
+                await jetstream.publish(subject, b"hello")
+
+    trio.run(run)
+
+
+@pytest.fixture(params=["eyotd", "2.14.6"])
+def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
+    made = Service(request.param, tmp_path)
+    made.write_config()
+    made.hub.start()
+    made.start()
+    yield made
+    if made.process is not None:
+        made.process.kill()
+        made.process.wait()
+    made.hub.kill()
+
+
+def test_devices_come_are_sourced_and_go(service: Service) -> None:
+    assert service.json("check")["system"] == "ok"
+    pump, valve = service.device("pump"), service.device("valve")
+    try:
+        publish_locally(pump, 3)
+        publish_locally(valve, 2)
+        service.run("sources", "set", "ALL", "--stream", "READINGS", "--shard-size", "1", "--reason", "all of it")
+        service.run("label", "pump", "Site:Berlin")
+        eventually(lambda: {"ALL-0", "ALL-1"} <= set(service.api("STREAM.NAMES").get("streams") or []))
+        held = eventually(
+            lambda: sorted(
+                service.api(f"STREAM.INFO.ALL-{number}")["state"]["messages"] for number in (0, 1)
+            ) == [2, 3]
+        )  # fmt: skip
+        assert held
+        eventually(lambda: all(each["state"] == "synced" for each in service.devices().values()))
+        found = service.json("ls", "berlin")
+        assert [each["name"] for each in found["devices"]] == ["pump"]
+        assert found["devices"][0]["labels"] == ["site:berlin"]
+        [stream] = service.json("show", "pump")["streams"]
+        assert (stream["name"], stream["confirmed_seq"], stream["backlog"]) == ("READINGS", 3, 0)
+        valve.kill()
+        eventually(lambda: service.devices()["valve"]["state"] in ("not linked", "silent"))
+        # what is not released stays: its messages may still be needed
+        assert len(service.api("STREAM.INFO.ALL-1")["config"]["sources"]) == 1
+        assert "say why" in service.run("release", "valve", "--reason", " ", status=1)
+        service.run("release", "valve", "--reason", "scrapped")
+        eventually(lambda: not service.api("STREAM.INFO.ALL-1")["config"].get("sources"))
+        assert service.api("STREAM.INFO.ALL-1")["state"]["messages"] == 2
+        events = [line["event"] for line in service.json("audit")]
+        assert events.count("stream made") == 2
+        assert {"device", "sources", "stream changed"} <= set(events)
+    finally:
+        pump.kill()
+        valve.kill()
+
+
+def test_a_restarted_service_knows_what_it_knew(service: Service) -> None:
+    service.publish([("fleet.pump.status", status("pump", synced=True, version="7.7.7"))])
+    eventually(lambda: service.devices().get("pump", {}).get("version") == "7.7.7")
+    service.run("label", "pump", "site:oslo")
+    service.stop()
+    service.start()
+    found = service.devices()["pump"]
+    assert (found["version"], found["labels"], found["state"]) == ("7.7.7", ["site:oslo"], "synced")
+
+
+def test_statuses_that_a_stream_held_while_the_service_was_away(service: Service) -> None:
+    service.api("STREAM.CREATE.STATUSES", {"name": "STATUSES", "subjects": ["fleet.*.status"]})
+    service.publish([("fleet.pump.status", status("pump", boot="B", number=1, backlog=1))])
+    eventually(lambda: service.devices().get("pump", {}).get("backlog") == 1)
+    service.stop()
+    service.publish([("fleet.pump.status", status("pump", boot="B", number=2, backlog=22))])
+    service.start()
+    eventually(lambda: service.devices()["pump"].get("backlog") == 22)
+
+
+def test_forged_and_unreadable_statuses_are_refused_counted_and_audited(service: Service) -> None:
+    service.publish([("fleet.pump.status", status("pump", version="1"))])
+    eventually(lambda: "pump" in service.devices())
+    service.publish(
+        [
+            ("fleet.pump.status", status("valve", version="2")),
+            ("fleet.pump.status", b"{"),
+            ("fleet.pump.status", b'{"device": "pump", "every_s": "x"}'),
+            ("fleet.<b>.status", status("<b>")),
+            ("fleet.pump.status", status("pump", version="3", at="1970-01-01T00:00:09Z", backlog=-5)),
+        ]
+    )
+    found = eventually(lambda: (each := service.devices()["pump"]).get("version") == "3" and each)
+    assert {each["kind"] for each in found["alerts"]} >= {"forged", "clock"}
+    assert found["backlog"] == 0
+    assert set(service.devices()) == {"pump"}
+    assert service.metric('eyot_fleet_statuses_total{outcome="forged"}') == 1
+    assert service.metric('eyot_fleet_statuses_total{outcome="unreadable"}') == 3
+    lines = eventually(lambda: [each for each in service.json("audit") if each["event"] == "refused"])
+    assert any("'valve' on the subject of pump" in each["error"] for each in lines)
+
+
+def test_two_services_keep_one_state_and_one_takes_over(service: Service, tmp_path: Path) -> None:
+    second = Service("eyotd", tmp_path / "second")
+    second.hub = service.hub
+    second.folder.mkdir(exist_ok=True)
+    second.write_config()
+    second.start()
+    try:
+        service.publish([("fleet.pump.status", status("pump"))])
+        eventually(lambda: "pump" in service.devices())
+        assert (service.metric("eyot_fleet_leader"), second.metric("eyot_fleet_leader")) == (1, 0)
+        service.stop()
+        eventually(lambda: second.metric("eyot_fleet_leader") == 1)
+        service.publish([("fleet.valve.status", status("valve"))])
+        eventually(lambda: set(service.devices()) == {"pump", "valve"})
+    finally:
+        second.stop()
+
+
+def test_the_hub_goes_and_comes_back_and_a_bucket_vanishes(service: Service) -> None:
+    service.publish([("fleet.pump.status", status("pump", synced=True))])
+    eventually(lambda: "pump" in service.devices())
+    service.hub.kill()
+    eventually(lambda: service.health() == 503)
+    service.hub.start()
+    eventually(lambda: service.health() == 200)
+    assert service.devices()["pump"]["state"] == "synced"  # the hub was away, not the device
+    service.api("STREAM.DELETE.KV_EYOT_FLEET_DEVICES")
+    service.publish([("fleet.valve.status", status("valve"))])
+    eventually(lambda: set(service.devices()) == {"pump", "valve"})
+
+
+def test_a_device_applies_what_is_desired_and_takes_back_what_it_cannot(service: Service, tmp_path: Path) -> None:
+    folder = tmp_path / "pump"
+    pump = service.device("pump", f'include "{folder}/desired*.conf"')
+    settings = tmp_path / "settings.json"
+
+    def configure(status: int = 0) -> str:
+        words = [EYOT, "--control", str(folder / "control.sock"), "-s", pump.client_url(), "configure"]
+        words += ["--config", str(pump.config_path), "--fragment", str(folder / "desired.conf")]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment())
+        assert done.returncode == status, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def config() -> dict[str, Any]:
+        return dict(service.json("show", "pump").get("config") or {})
+
+    try:
+        eventually(lambda: "pump" in service.devices())
+        settings.write_text(json.dumps({"sync": {"streams": {"LOGS": {"priority": 2}}}}))
+        service.run("group", "set", "all", "--settings", str(settings), "--reason", "logs wait")
+        eventually(lambda: config().get("desired"))
+        assert "applied" in configure()
+        assert '"priority": 2' in (folder / "desired.conf").read_text()
+        eventually(lambda: config().get("outcome") == "applied" and config()["reported"] == config()["desired"])
+        assert configure()  # nothing to do, and no other answer
+
+        settings.write_text(json.dumps({"sync": {"streams": {"LOGS": {"priority": 77}}}}))
+        service.run("set", "pump", "--settings", str(settings))
+        eventually(lambda: config()["desired"] != config()["reported"])
+        assert "refused" in configure(status=1)
+        assert '"priority": 2' in (folder / "desired.conf").read_text()
+        found = eventually(lambda: (each := config()).get("outcome") == "refused" and each)
+        assert "priority" in found["error"]
+        assert "config" in {each["kind"] for each in service.devices()["pump"]["alerts"]}
+
+        settings.write_text(json.dumps({"http": {"page": True}}))
+        assert "a device takes sync, flash only" in service.run("set", "pump", "--settings", str(settings), status=1)
+        service.run("remove", "device", "pump")
+        service.run("remove", "group", "all")
+        eventually(lambda: not config().get("desired"))
+        configure()
+        assert not (folder / "desired.conf").exists()
+        values = [each["value"] for each in service.json("history", "group", "all")]
+        assert values[0] is None
+        assert values[1]["reason"] == "logs wait"
+    finally:
+        pump.kill()
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
