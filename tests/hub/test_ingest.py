@@ -13,9 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from eyot_hub.errors import DataLoss
-from eyot_hub.jobs.bronze import Ingest, Round
+from eyot_hub.jobs.bronze import Ingest, Round, bronze_table
 from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.table import LakeTable
 from support.ingest_kills import Trial
 from support.jobs_config import jobs_config
 from support.nats_server import NatsServer
@@ -33,7 +32,7 @@ def ingest(spark: SparkSession, config: Config) -> list[Round]:
 
 
 def numbers(spark: SparkSession, config: Config) -> list[int]:
-    table = LakeTable(Ingest(spark, config).table.spec)
+    table = bronze_table(config)
     rows = table.dataframe(spark).selectExpr("cast(cast(payload as string) as bigint) as number").collect()
     return sorted(row["number"] for row in rows)
 
@@ -131,7 +130,7 @@ def test_a_second_job_on_the_table_is_fenced(spark: SparkSession, streams: Strea
     assert slow.round().advanced == {}
     assert numbers(spark, config) == list(range(100))
     files = {path.name for path in (tmp_path / "lake" / "bronze").rglob("*.parquet")}
-    assert files == {Path(file.path).name for file in LakeTable(fast.table.spec).files()}
+    assert files == {Path(file.path).name for file in bronze_table(config).files()}
 
 
 def test_the_server_restarts_while_tasks_read(

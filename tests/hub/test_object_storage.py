@@ -11,12 +11,13 @@ from deltalake import DeltaTable
 from msgspec import to_builtins
 from pyspark.sql import SparkSession
 
-from eyot_hub.jobs.config import Config, ConfigError, convert
+from eyot_hub.jobs.config import Config, ConfigError, Lake, convert
 from eyot_hub.jobs.devices import Devices
 from eyot_hub.jobs.fleet import Fleet
 from eyot_hub.jobs.gaps import Gaps
+from eyot_hub.jobs.lake import open_table
 from eyot_hub.jobs.report import write_report
-from eyot_hub.jobs.table import Fenced, LakeTable, TableSpec
+from eyot_hub.jobs.table import Fenced
 from support.hub_truth import NEW_YEAR_MS, Hub, message, series, truth
 from support.jobs_config import jobs_config
 from support.object_storage import ObjectStorage
@@ -68,8 +69,8 @@ def test_every_job(spark: SparkSession, streams: Streams, tmp_path: Path, storag
 
 
 def test_of_two_commits_from_one_position_one_is_refused(storage: dict[str, str]) -> None:
-    spec = TableSpec("s3://lake/fenced", pa.schema([("number", pa.int64())]), ())
-    slow, fast = LakeTable(spec, storage), LakeTable(spec, storage)
+    lake = Lake(path="s3://lake", storage_options=storage)
+    slow, fast = (open_table(lake, "fenced", pa.schema([("number", pa.int64())])) for _ in range(2))
     fast.commit([], {"p": 5})
     with pytest.raises(Fenced):
         slow.commit([], {"p": 5})
