@@ -13,7 +13,7 @@ NEEDS := packaging/ensure-packages
 # Two processes; the tests of one file run in one of them, one after the other.
 SIDE_BY_SIDE := -n 2 --dist loadfile
 
-.PHONY: bench-hub-history demo-fleet mqtt-kills docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-compare bench-hub hub-kills hub-wheel hub-cluster hub-dag cuts storm soak damage upgrades power-loss deb deb-emulated apt-repo image image-run reproducible clean packages
+.PHONY: trust-walk bench-fleet bench-hub-history demo-fleet mqtt-kills docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-compare bench-hub hub-kills hub-wheel hub-cluster hub-dag cuts storm soak damage upgrades power-loss deb deb-emulated apt-repo image image-run reproducible clean packages
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -100,6 +100,13 @@ bench-hub: venv  ## the Spark hub's rates
 
 bench-hub-history: venv  ## what rounds of the hub cost in a lake that keeps more and more rows; BENCH="--rows N,M,... --format iceberg"
 	$(BIN)/python tests/bench/hub_history.py $(BENCH)
+
+bench-fleet: venv  ## thousands of light leaf nodes at a cluster of three nats-servers; FLEET="--devices 1000 3000 10000 --seconds 240"; takes half an hour
+	@$(NEEDS) base
+	$(BIN)/python tests/bench/fleet_links.py $(FLEET)
+
+trust-walk: venv  ## nsc and eyot trust in turn on one store, against nats-server and eyotd; NSC=PATH of an nsc
+	@$(BIN)/python tests/support/trust_walk.py --nsc $(or $(NSC),nsc)
 
 hub-kills: venv  ## SIGKILL for drivers and workers of every job and of the sink, KILLS (20) each; SEED=n to repeat
 	@$(NEEDS) nats spark

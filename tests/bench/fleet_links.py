@@ -42,7 +42,7 @@ listen: "127.0.0.1:%CLIENT_PORT%"
 http: "127.0.0.1:%MONITOR_PORT%"
 max_connections: 100000
 jetstream {{ store_dir: "%WORKDIR%/store", domain: hub }}
-leafnodes {{ listen: "127.0.0.1:%LEAF_PORT%", no_advertise: true, isolate_leafnode_interest: {isolate}{tls} }}
+leafnodes {{ listen: "127.0.0.1:%LEAF_PORT%", no_advertise: true, isolate_leafnode_interest: {isolate}, authorization {{ timeout: 30 }}{tls} }}
 {cluster}{accounts}
 """
 ACCOUNTS = """accounts {
@@ -239,7 +239,9 @@ def play(kind: str, count: int, options: argparse.Namespace, *, isolate: bool, c
         cluster.start()
         asyncio.run(make_stream(cluster.hubs[0].client_port, len(cluster.hubs)))
         empty = cluster.resident()
-        devices = Devices(count, options.processes, cluster.ports, cluster=cluster_name)
+        devices = Devices(
+            count, options.processes, cluster.ports, cluster=cluster_name, ramp=options.ramp / options.processes
+        )
         try:
             note("all link", storm(cluster, devices, lambda: None))
             time.sleep(SETTLED_S)
@@ -322,6 +324,9 @@ def tables(rows: list[Row]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--devices", type=int, nargs="*", default=[1000, 3000, 10000])
+    parser.add_argument(
+        "--ramp", type=float, default=0.0, help="devices that dial for the first time in a second; 0: at once"
+    )
     parser.add_argument("--processes", type=int, default=2, help="that simulate devices")
     parser.add_argument("--seconds", type=float, default=240.0, help="of idle links: two PINGs of each side and more")
     parser.add_argument("--version", default=VERSION, help="of nats-server")

@@ -28,7 +28,7 @@ API = ("INFO", "STREAM.>", "CONSUMER.>", "DIRECT.>", "META.>", "SERVER.>", "ACCO
 PING_EVERY_S = 120.0
 #: Those of a remote with `reconnect: 1s`, Eyot's default (eyot_sync.link.supervisor), seconds.
 BACKOFF_BASE_S, BACKOFF_CAP_S = 0.25, 2.0
-CONNECT_TIMEOUT_S = 20.0
+CONNECT_TIMEOUT_S = 60.0
 _STATUS_BYTES = 600
 
 
@@ -43,6 +43,8 @@ class Plan:
     creds: tuple[tuple[str, str], ...] = ()
     #: cluster name that all devices give; "": each its own name, as a device alone does
     cluster: str = ""
+    #: devices that dial for the first time in a second, in this process; 0: all at once
+    ramp: float = 0.0
     #: seconds between two status messages of a device; 0: none
     status_every_s: float = 0.0
 
@@ -103,7 +105,8 @@ class Fleet:
         #: (when, number in this process) of what is due: an attempt, a PING, a status message
         self._due: list[tuple[float, int]] = []
         for leaf in self.leaves:
-            self._in(leaf, self.begun)
+            first = leaf.number - plan.numbers.start
+            self._in(leaf, self.begun + (first / plan.ramp if plan.ramp else 0.0))
         self._tls = None
         if plan.tls_ca:
             self._tls = ssl.create_default_context(cafile=plan.tls_ca)

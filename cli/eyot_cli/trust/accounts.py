@@ -67,17 +67,27 @@ _JETSTREAM: Final = {
 @click.option(
     "-k", "--public-key", "key", metavar="KEY", help="the account's key: public key, seed or file (a new key)"
 )
+@permission_options
 @time_options
 @in_changing_session
 def add_account(session: Session, given: str | None, name: str | None, key: str | None, **flags: Any) -> None:
-    """Make an account with its key, and use it."""
+    """Make an account with its key, and use it.
+
+    Permissions are the default of its users.
+    """
     make_account(session, name_of(given, name, "account"), key, **flags)
 
 
 def make_account(
-    session: Session, name: str, key: str | None, *, start: str | None = None, expiry: str | None = None
+    session: Session,
+    name: str,
+    key: str | None,
+    *,
+    start: str | None = None,
+    expiry: str | None = None,
+    **permissions: Any,
 ) -> None:
-    """Make an account with a new key or with `key`, and use it. Raises Failure."""
+    """Make an account with a new key or with `key`, and use it. `permissions`: the default of its users. Raises Failure."""
     called = check_name(name, "an account")
     if called in session.store.accounts():
         raise Failure(f"account {printable(called)} exists already: change it with `eyot trust edit account`")
@@ -88,6 +98,8 @@ def make_account(
         raise Failure(f"account {printable(other)} has this key already: leave -k out to make one")
     members = new_account(public, called)
     edit_times(members, start, expiry, session.report)
+    if permissions:
+        edit_permissions(body(members)["default_permissions"], permissions, session.report)
     if not session.store.info.managed:
         session.operator_signer()  # before the key is stored: a refusal leaves nothing behind
     if made:

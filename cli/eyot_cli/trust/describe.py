@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import click
 
 from eyot_cli.failure import Failure
-from eyot_cli.private_files import read_text
+from eyot_cli.private_files import read_text, write_private
 from eyot_cli.show import Piece, print_json, print_line, print_table, size
 from eyot_cli.trust.command import TrustGroup, account_option, in_session, name_options
 from eyot_cli.trust.session import Session
@@ -41,6 +42,9 @@ def describe() -> None:
 
 
 def _output_options(function: Any) -> Any:
+    function = click.option("-o", "--output-file", "output", metavar="FILE", help="file; by default the output")(
+        function
+    )
     function = click.option("-F", "--field", metavar="PATH", help="only this member, as in nats.limits.conn")(function)
     function = click.option("-J", "as_json", is_flag=True, help="the body as JSON, as with --json")(function)
     return click.option("-R", "--raw", is_flag=True, help="the JWT itself")(function)
@@ -96,7 +100,12 @@ def _show(session: Session, token: str, flags: dict[str, Any]) -> None:
         members = decode_members(token)
     except JwtError as error:
         raise Failure(f"the JWT is invalid: {printable(str(error))}") from error
-    if flags["raw"]:
+    if flags["output"]:
+        path = Path(flags["output"]).expanduser()
+        text = token if flags["raw"] else json.dumps(_member(members, flags["field"]) if flags["field"] else members)
+        write_private(path, f"{text}\n".encode(), mode=0o644)
+        session.report.ok(f"wrote {printable(str(path))}")
+    elif flags["raw"]:
         print_line(token)
     elif flags["field"]:
         print_json(_member(members, flags["field"]))

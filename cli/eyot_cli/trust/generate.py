@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from eyot_cli import contexts
 from eyot_cli.failure import Failure
 from eyot_cli.private_files import read_text, write_private
 from eyot_cli.show import print_json, print_line
@@ -22,7 +23,7 @@ from eyot_wire.trust.creds import format_creds
 _FULL: Final = """resolver {{
     type: full
     # folder of the accounts' JWTs, which `eyot trust push` fills
-    dir: './jwt'
+    dir: {folder}
     # `eyot trust push --prune` deletes only with true; deleted JWTs are renamed
     allow_delete: false
     # how often servers of a cluster compare what they hold
@@ -32,7 +33,7 @@ _FULL: Final = """resolver {{
 """
 _CACHE: Final = """resolver {{
     type: cache
-    dir: './jwt'
+    dir: {folder}
     # how long an account is kept before it is looked up again
     ttl: "1h"
     timeout: "1.9s"
@@ -69,10 +70,13 @@ def generate_creds(session: Session, name: str | None, output: str, account: str
 @click.option("--nats-resolver", is_flag=True, help="accounts in a folder, which push fills")
 @click.option("--nats-resolver-cache", is_flag=True, help="accounts looked up at servers with a folder")
 @click.option("--config-file", "output", metavar="FILE", default=STDOUT, help="file; --: standard output")
+@click.option("--dir", "folder", metavar="DIR", default="./jwt", help="folder in which the server keeps accounts")
 @click.option("--sys-account", metavar="NAME", help="system account (the operator's)")
 @click.option("-F", "--force", is_flag=True, help="replace the file")
 @in_session
-def generate_config(session: Session, output: str, sys_account: str | None, force: bool, **kinds: bool) -> None:
+def generate_config(
+    session: Session, output: str, folder: str, sys_account: str | None, force: bool, **kinds: bool
+) -> None:
     """Write configuration that trusts the operator.
 
     It is a part of the configuration of eyotd or nats-server.
@@ -92,7 +96,9 @@ def generate_config(session: Session, output: str, sys_account: str | None, forc
         parts.append(f"system_account: {system}")
     preloaded = sorted(accounts) if wanted[0] == "mem_resolver" else [str(system)]
     resolver = {"mem_resolver": "resolver: MEMORY\n", "nats_resolver": _FULL, "nats_resolver_cache": _CACHE}[wanted[0]]
-    parts += ["", resolver.format(), "resolver_preload: {"]
+    if any(char in "'\"" or not char.isprintable() for char in folder):
+        raise Failure("--dir: a folder without quotes in its name")
+    parts += ["", resolver.format(folder=f"'{folder}'"), "resolver_preload: {"]
     for public in preloaded:
         token = read_text(session.store.account_path(accounts[public]))
         parts += [f"  # Account {json.dumps(accounts[public])}", f"  {public}: {token}"]
@@ -107,6 +113,32 @@ def generate_config(session: Session, output: str, sys_account: str | None, forc
         path, text.encode(), mode=0o644
     )  # a configuration holds no secret, and the daemon reads it as its user
     session.report.ok(f"wrote server configuration to {printable(output)}")
+
+
+@click.command("context", cls=TrustCommand)
+@account_option
+@click.option("-u", "--user", metavar="NAME", required=True, help="name of the user")
+@click.option("--context", "called", metavar="NAME", required=True, help="name of the context")
+@in_session
+def generate_context(session: Session, account: str | None, user: str, called: str) -> None:
+    """Make a context for `eyot` and `nats`.
+
+    It holds the user's credentials file and the operator's service URLs. A context of that name keeps its other members.
+    """
+    of = session.account_name(account)
+    session.store.user(of, user)
+    creds = session.keystore.creds_path(session.store.name, of, user)
+    if not creds.is_file():
+        raise Failure(f"{creds} is not there: `eyot trust generate creds` writes credentials, if the seed is here")
+    path = contexts.path_of(called)
+    members = contexts.members(called) if path.exists() else {}
+    urls = body(session.store.operator()).get("operator_service_urls") or ()
+    members |= {"creds": str(creds)} | ({"url": ",".join(map(str, urls))} if urls else {})
+    members.setdefault("description", f"user {user} of account {of}, operator {session.store.name}")
+    contexts.make_folder()
+    write_private(path, json.dumps(members, indent=2).encode())
+    session.report.result["context"] = {"name": called, "file": str(path)}
+    session.report.ok(f"wrote context {printable(called)}: {path}")
 
 
 @click.command("nkey", cls=TrustCommand)

@@ -9,8 +9,9 @@ from eyot_cli.trust.checks import expirations, validate
 from eyot_cli.trust.command import TrustGroup, with_everywhere
 from eyot_cli.trust.describe import describe
 from eyot_cli.trust.environment import env, select
-from eyot_cli.trust.generate import generate_config, generate_creds, generate_nkey
+from eyot_cli.trust.generate import generate_config, generate_context, generate_creds, generate_nkey
 from eyot_cli.trust.keys import export_group, import_group, list_group
+from eyot_cli.trust.reissue import reissue
 from eyot_cli.trust.remote import pull, push
 from eyot_cli.trust.revocations import revocations
 from eyot_cli.trust.setup import init, keystore, rename
@@ -74,11 +75,22 @@ for _group, _commands in (
             sharing.delete_mapping,
         ),
     ),
-    (generate_group, (generate_creds, generate_config, sharing.generate_activation, generate_nkey)),
+    (generate_group, (generate_creds, generate_config, generate_context, sharing.generate_activation, generate_nkey)),
     (
         trust,
         (
-            *(init, add_group, edit_group, delete_group, rename, describe, list_group, generate_group, revocations),
+            *(
+                init,
+                add_group,
+                edit_group,
+                delete_group,
+                rename,
+                describe,
+                list_group,
+                generate_group,
+                revocations,
+                reissue,
+            ),
             *(push, pull, validate, expirations, export_group, import_group, keystore, env, select),
         ),
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -256,8 +257,9 @@ def import_account(session: Session, file: str, overwrite: bool, force: bool, sk
 @import_group.command("user")
 @click.option("-f", "--file", "file", required=True, metavar="FILE", help="file with the user's JWT or credentials")
 @click.option("--overwrite", is_flag=True, help="replace a user of the same name")
+@click.option("--skip", is_flag=True, help="take an expired user, to renew it here")
 @in_changing_session
-def import_user(session: Session, file: str, overwrite: bool) -> None:
+def import_user(session: Session, file: str, overwrite: bool, skip: bool) -> None:
     """Take a user's JWT or credentials into the store.
 
     Credentials hold the seed, too.
@@ -274,6 +276,8 @@ def import_user(session: Session, file: str, overwrite: bool) -> None:
         raise Failure(
             f"user {printable(called)} exists already in account {printable(of)}: replace it with --overwrite"
         )
+    if members.get("exp") and int(members["exp"]) <= time.time() and not skip:
+        raise Failure(f"user {printable(called)} has expired: --skip takes it, and `edit user --expiry` renews it")
     session.store.write_user(of, called, token)
     if "NKEY SEED" in text:
         pair = KeyPair(parse_creds(text).seed)

@@ -110,7 +110,7 @@ class Session:
 
     def operator_signer(self, prefer: str = "") -> KeyPair:
         """Return the key that signs accounts: `-K`, else one that the operator's token allows."""
-        return self._signer(_operator_keys(self.store.operator()), prefer, f"operator {self.store.name}")
+        return self._signer(operator_keys(self.store.operator()), prefer, f"operator {self.store.name}")
 
     def account_signer(self, account: ClaimMembers, prefer: str = "") -> KeyPair:
         """Return the key that signs users and activations of an account; keys without a scope come first."""
@@ -234,7 +234,8 @@ def account_keys(account: ClaimMembers, *, strict: bool) -> list[str]:
     return own + plain + [str(key.get("key", "")) for key in scoped_keys(account)]
 
 
-def _operator_keys(operator: ClaimMembers) -> list[str]:
+def operator_keys(operator: ClaimMembers) -> list[str]:
+    """Return the keys that may sign an operator's accounts: its own (not if it requires signing keys), signing keys."""
     own = [] if body(operator).get("strict_signing_key_usage") else [str(operator["sub"])]
     return own + [str(key) for key in body(operator).get("signing_keys") or ()]
 
