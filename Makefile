@@ -102,8 +102,7 @@ bench-hub-history: venv  ## what rounds of the hub cost in a lake that keeps mor
 	$(BIN)/python tests/bench/hub_history.py $(BENCH)
 
 bench-fleet: venv  ## thousands of light leaf nodes at a cluster of three nats-servers; FLEET="--devices 1000 3000 10000 --seconds 240"; takes half an hour
-	@$(NEEDS) base
-	$(BIN)/python tests/bench/fleet_links.py $(FLEET)
+	@$(BIN)/python tests/bench/fleet_links.py $(FLEET)
 
 trust-walk: venv  ## nsc and eyot trust in turn on one store, against nats-server and eyotd; NSC=PATH of an nsc
 	@$(BIN)/python tests/support/trust_walk.py --nsc $(or $(NSC),nsc)
