@@ -301,6 +301,20 @@ def test_nor_when_the_copy_turns_out_to_have_all_before_it(tmp_path: Path) -> No
     assert (lost(fixture), status(fixture).backlog) == ([], 0)
 
 
+def test_of_many_scattered_messages_exactly_those_count_that_the_copy_does_not_have(tmp_path: Path) -> None:
+    """A purge of one subject, after the messages were sent; the copy has the first 120 of them all."""
+    fixture = ConsumerFixture(tmp_path)
+    fixture.create()
+    box = asking(fixture, "$JS.S.first")
+    fill(fixture, 200)  # every other on s.0
+    fixture.request("STREAM.PURGE.S", {"filter": "s.0"})
+    assert lost(fixture) == [], "they may have arrived"
+    fixture.leave(box)
+    asking(fixture, "$JS.S.second", 120)
+    [(reason, messages, sequences)] = lost(fixture)
+    assert (reason, messages, sequences[-1]) == ("purge", 40, "199")
+
+
 def test_what_a_consumer_takes_out_of_a_work_queue_is_not_lost(tmp_path: Path) -> None:
     fixture = copied(tmp_path, retention="workqueue")
     fixture.add("W", ack_policy="explicit", deliver_subject="take")

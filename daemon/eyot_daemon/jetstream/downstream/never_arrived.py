@@ -39,7 +39,9 @@ RANGES_MAX = 16
 DAMAGE = "damage"
 #: The key for losses of a damaged store, for downstreams that are met later.
 _UNMET = b""
-OPEN_MAX = 32
+#: Messages and ranges that may have arrived are kept one by one up to this number; beyond, the oldest are joined, and when a downstream
+#: confirms a part of a joined range the count may be too high. One takes about 20 bytes of the record.
+OPEN_MAX = 512
 #: Messages that are checked one by one before their removal.
 _READ_BYTES = 4 << 20
 #: The shortest interval between log lines while messages are being lost, seconds.
