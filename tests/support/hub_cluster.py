@@ -3,7 +3,8 @@
 A master and three workers run as real processes on loopback, with Spark's own authentication and encryption. The jobs run by `spark-submit`
 in client mode, and every secret comes from a file. The first part measures each job beside a program that only starts: a session, and
 one task of Python on each executor. The second part has its tables on object storage. A worker with its executor, and the driver, are
-killed in the middle of ingest, aggregate and devices. Every row must be there, once.
+killed in the middle of ingest, aggregate and devices, the broker and the object storage in the middle of ingest. Every row must be
+there, once.
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ from deltalake import DeltaTable
 from pyarrow import fs
 
 from eyot_hub.jobs.files import Place, filesystem
+from support.cut_proxy import CutProxy
 from support.hub_truth import DAY_MS, NEW_YEAR_MS, Reading, message, series, truth
 from support.job_process import JobProcess
 from support.nats_server import NatsServer
 from support.object_storage import ObjectStorage
+from support.server_process import free_port
 from support.spark_cluster import SparkCluster
 from support.streams import Streams
 
@@ -50,6 +53,7 @@ PER_COMMIT = 500
 JOBS = ("ingest", "aggregate", "gaps", "devices")
 WAIT_S_MAX = 600.0
 POLL_S = 0.02
+OUTAGE_S = 3.0
 BROKER = """
 server_name: hub
 jetstream { store_dir: "%WORKDIR%/js" }
@@ -324,8 +328,27 @@ def _cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def kill_in_the_middle(trial: Trial, readings: list[Reading], hidden: list[str]) -> None:
-    """Kill a worker and the driver under ingest, and each of them under aggregate and devices; then every row is there, once."""
+def ingest_with_outages(trial: Trial, server: NatsServer, storage: CutProxy) -> None:
+    """Kill the broker and the object storage, one after the other, while one ingest goes on."""
+    job, seen = trial.job("ingest"), trial.version("bronze")
+    job.until(lambda: trial.version("bronze") > seen)
+    server.kill()
+    server.start()
+    seen = trial.version("bronze")
+    job.until(lambda: trial.version("bronze") > seen)
+    print(f"  ingest: the broker killed at version {seen}, the job goes on", flush=True)
+    storage.cut()
+    time.sleep(OUTAGE_S)
+    assert job.process.running
+    storage.start()
+    print(f"  ingest: the object storage killed at version {trial.version('bronze')}", flush=True)
+    job.done()
+
+
+def kill_in_the_middle(
+    trial: Trial, readings: list[Reading], hidden: list[str], server: NatsServer, storage: CutProxy
+) -> None:
+    """Kill a worker and the driver under ingest, aggregate and devices, broker and storage under ingest; every row is there, once."""
     cluster = trial.cluster
     start = trial.start()
     print(f"  start: {start.done():.1f} s", flush=True)
@@ -343,7 +366,7 @@ def kill_in_the_middle(trial: Trial, readings: list[Reading], hidden: list[str])
     assert 0 < held < len(readings)
     print(f"  ingest: a worker and the driver killed, {held} rows then", flush=True)
     cluster.start_worker(0)
-    trial.job("ingest").done()
+    ingest_with_outages(trial, server, storage)
     for job, begun in (
         ("aggregate", lambda: trial.data_files("silver", "readings") > 0),
         ("devices", lambda: (trial.checkpoint / "offsets" / "0").exists()),
@@ -386,7 +409,9 @@ def main() -> None:
             NatsServer(BROKER.replace("PASSWORD", password), folder / "server") as server,
             SparkCluster(environments.spark, folder / "cluster", folder / "spark.conf", WORKERS) as cluster,
             ObjectStorage("lake") as storage,
+            CutProxy(free_port(), storage.port) as proxy,
         ):
+            proxy.start()
             streams = Streams(server.client_port, "hub", password)
             streams.create(STREAM, [f"{STREAM.lower()}.>"])
             assert streams.publish(map(message, readings)) == ROWS
@@ -400,8 +425,10 @@ def main() -> None:
             )
             if not options.no_kills:
                 print("with kills, on object storage, executors fetch the packed environment:", flush=True)
-                trial = Trial(folder / "killed", *parts, "s3://lake/hub", storage.options, PER_COMMIT, packed=True)
-                kill_in_the_middle(trial, readings, [password, secret, storage.options["AWS_SECRET_ACCESS_KEY"]])
+                through = {**storage.options, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}"}
+                trial = Trial(folder / "killed", *parts, "s3://lake/hub", through, PER_COMMIT, packed=True)
+                hidden = [password, secret, storage.options["AWS_SECRET_ACCESS_KEY"]]
+                kill_in_the_middle(trial, readings, hidden, server, proxy)
             told = cluster.logs() + "".join(file.read_text(errors="replace") for file in folder.glob("*/**/*.log"))
             assert password not in told
             assert secret not in told

@@ -20,10 +20,10 @@ class ObjectStorage:
 
     def __init__(self, bucket: str) -> None:
         self._bucket = bucket
-        self._port = free_port()
+        self.port = free_port()
         self._server: subprocess.Popen[bytes] | None = None
         self.options = {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._port}",
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
             "AWS_ACCESS_KEY_ID": "me",
             "AWS_SECRET_ACCESS_KEY": "geheim",
             "AWS_REGION": "us-east-1",
@@ -31,7 +31,7 @@ class ObjectStorage:
         }
 
     def __enter__(self) -> Self:
-        command = [str(Path(sys.executable).with_name("moto_server")), "-H", "127.0.0.1", "-p", str(self._port)]
+        command = [str(Path(sys.executable).with_name("moto_server")), "-H", "127.0.0.1", "-p", str(self.port)]
         self._server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             self._make_bucket(time.monotonic() + START_S_MAX)
@@ -46,7 +46,7 @@ class ObjectStorage:
         self._server.wait()
 
     def _make_bucket(self, deadline: float) -> None:
-        request = urllib.request.Request(f"http://127.0.0.1:{self._port}/{self._bucket}", method="PUT")
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/{self._bucket}", method="PUT")
         while True:
             try:
                 urllib.request.urlopen(request, timeout=30).close()

@@ -1,0 +1,114 @@
+"""A TCP proxy as a process of its own, whose death cuts all connections through it: a server that is killed, and comes back.
+
+As a program: `cut_proxy.py PORT TARGET [REQUESTS]`; it ends by itself in the middle of the REQUESTS-th portion that clients send.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from types import TracebackType
+
+READ_BYTES = 64 * 1024
+START_S_MAX = 60.0
+
+
+class CutProxy:
+    """Forwards a free port of 127.0.0.1 to `target` between `start` and `cut`."""
+
+    def __init__(self, port: int, target: int) -> None:
+        self.port = port
+        self._target = target
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, cut_at: int | None = None) -> None:
+        """Forward; `cut_at`: until clients have sent so many portions."""
+        more = [] if cut_at is None else [str(cut_at)]
+        self._process = subprocess.Popen([sys.executable, __file__, str(self.port), str(self._target), *more])
+        deadline = time.monotonic() + START_S_MAX
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 10).close()
+                return
+            except OSError:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def cut(self) -> None:
+        """End all connections, and refuse new ones."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> CutProxy:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cut()
+
+
+class _Forwarder:
+    def __init__(self, target: int, cut_at: int | None) -> None:
+        self._target = target
+        self._left = cut_at
+        self._lock = threading.Lock()
+
+    def serve(self, client: socket.socket) -> None:
+        try:
+            server = socket.create_connection(("127.0.0.1", self._target), 30)
+        except OSError:
+            client.close()
+            return
+        threading.Thread(target=self._copy, args=(server, client), daemon=True).start()
+        try:
+            while data := client.recv(READ_BYTES):
+                self._count()
+                server.sendall(data)
+        except OSError:
+            pass
+        _shut(server)
+
+    def _count(self) -> None:
+        if self._left is None:
+            return
+        with self._lock:
+            self._left -= 1
+            if self._left < 0:
+                os._exit(0)
+
+    def _copy(self, source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while data := source.recv(READ_BYTES):
+                sink.sendall(data)
+        except OSError:
+            pass
+        _shut(sink)
+
+
+def _shut(one: socket.socket) -> None:
+    try:
+        one.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+
+
+def main(port: int, target: int, cut_at: int | None) -> None:
+    forwarder = _Forwarder(target, cut_at)
+    listener = socket.create_server(("127.0.0.1", port))
+    while True:
+        client, _ = listener.accept()
+        threading.Thread(target=forwarder.serve, args=(client,), daemon=True).start()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else None)
