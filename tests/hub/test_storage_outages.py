@@ -79,6 +79,29 @@ def test_the_storage_dies_at_many_moments(streams: Streams, tmp_path: Path, stor
     assert rows(settings, storage.options) == {(name, number): 1 for name in ("A", "B") for number in range(1, 101)}
 
 
+def test_answers_are_lost(streams: Streams, tmp_path: Path, storage: ObjectStorage) -> None:
+    """A commit whose answer was lost is sent again and meets itself: the files that it names must stay."""
+    streams.create("S", ["s"])
+    streams.publish([("s", b"%d" % number) for number in range(400)])
+    port = free_port()
+    through = {**storage.options, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "timeout": "5s"}
+    settings = config(streams.url, tmp_path, through)
+    with CutProxy(port, storage.port) as proxy:
+        for lost in range(2, 22, 2):
+            proxy.start(lost, lose=True)
+            try:
+                while ingest(settings):
+                    pass
+            except Exception:
+                pass  # also a failure must leave the files of what was committed
+            proxy.cut()
+            streams.publish([("s", b"more") for _ in range(50)])
+        proxy.start()
+        while ingest(settings):
+            pass
+    assert rows(settings, storage.options) == {("S", number): 1 for number in range(1, 901)}
+
+
 def test_the_server_dies_while_rounds_read(
     server: NatsServer, streams: Streams, tmp_path: Path, storage: ObjectStorage
 ) -> None:

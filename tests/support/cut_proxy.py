@@ -1,6 +1,7 @@
 """A TCP proxy as a process of its own, whose death cuts all connections through it: a server that is killed, and comes back.
 
-As a program: `cut_proxy.py PORT TARGET [REQUESTS]`; it ends by itself in the middle of the REQUESTS-th portion that clients send.
+As a program: `cut_proxy.py PORT TARGET [REQUESTS [lose]]`; it ends by itself before the REQUESTS-th portion that clients send.
+With `lose` it goes on instead: the portion arrives, and its answer is lost with the connection.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from types import TracebackType
 
 READ_BYTES = 64 * 1024
 START_S_MAX = 60.0
+LOSE_AFTER_S = 0.5  # the time in which the target handles a portion
 
 
 class CutProxy:
@@ -25,9 +27,9 @@ class CutProxy:
         self._target = target
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, cut_at: int | None = None) -> None:
-        """Forward; `cut_at`: until clients have sent so many portions."""
-        more = [] if cut_at is None else [str(cut_at)]
+    def start(self, cut_at: int | None = None, *, lose: bool = False) -> None:
+        """Forward; `cut_at`: until clients have sent so many portions; `lose`: all but the answer to that one."""
+        more = [] if cut_at is None else [str(cut_at), *(["lose"] if lose else [])]
         self._process = subprocess.Popen([sys.executable, __file__, str(self.port), str(self._target), *more])
         deadline = time.monotonic() + START_S_MAX
         while True:
@@ -58,7 +60,8 @@ class CutProxy:
 
 
 class _Forwarder:
-    def __init__(self, target: int, cut_at: int | None) -> None:
+    def __init__(self, target: int, cut_at: int | None, lose: bool) -> None:
+        self._lose = lose
         self._target = target
         self._left = cut_at
         self._lock = threading.Lock()
@@ -69,27 +72,37 @@ class _Forwarder:
         except OSError:
             client.close()
             return
-        threading.Thread(target=self._copy, args=(server, client), daemon=True).start()
+        answers = threading.Event()  # set: they are lost
+        threading.Thread(target=self._copy, args=(server, client, answers), daemon=True).start()
         try:
             while data := client.recv(READ_BYTES):
-                self._count()
+                last = self._count()
+                if last:
+                    answers.set()
                 server.sendall(data)
+                if last:
+                    time.sleep(LOSE_AFTER_S)
+                    client.shutdown(socket.SHUT_RDWR)
+                    break
         except OSError:
             pass
         _shut(server)
 
-    def _count(self) -> None:
+    def _count(self) -> bool:
+        """Return whether the answer to this portion is to be lost."""
         if self._left is None:
-            return
+            return False
         with self._lock:
             self._left -= 1
-            if self._left < 0:
+            if self._left < 0 and not self._lose:
                 os._exit(0)
+            return self._left == -1
 
-    def _copy(self, source: socket.socket, sink: socket.socket) -> None:
+    def _copy(self, source: socket.socket, sink: socket.socket, lost: threading.Event) -> None:
         try:
             while data := source.recv(READ_BYTES):
-                sink.sendall(data)
+                if not lost.is_set():
+                    sink.sendall(data)
         except OSError:
             pass
         _shut(sink)
@@ -102,8 +115,8 @@ def _shut(one: socket.socket) -> None:
         pass
 
 
-def main(port: int, target: int, cut_at: int | None) -> None:
-    forwarder = _Forwarder(target, cut_at)
+def main(port: int, target: int, cut_at: int | None, lose: bool) -> None:
+    forwarder = _Forwarder(target, cut_at, lose)
     listener = socket.create_server(("127.0.0.1", port))
     while True:
         client, _ = listener.accept()
@@ -111,4 +124,4 @@ def main(port: int, target: int, cut_at: int | None) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else None)
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else None, "lose" in sys.argv)

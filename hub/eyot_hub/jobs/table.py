@@ -100,7 +100,19 @@ class LakeTable:
 
         Raises Fenced when another commit came in between: one of these positions, or any commit if files are removed.
         """
-        self._log.commit(list(added), positions, list(removed), changes=changes)
+        files = list(added)
+        try:
+            self._log.commit(files, positions, list(removed), changes=changes)
+        except Fenced as fenced:
+            # A request whose answer was lost is sent again, and then meets its own commit.
+            if not self._holds(files):
+                raise
+            log.info("table %s: the commit had succeeded, and its answer was lost: %s", self.root, fenced)
+
+    def _holds(self, files: Sequence[DataFile]) -> bool:
+        """Return whether the newest version has all of these files; False for none."""
+        self.refresh()
+        return bool(files) and {file.path for file in files} <= {file.path for file in self.files()}
 
     def replace(self, rows: list[dict[str, Any]]) -> None:
         """Make `rows` the whole content of the table, which is not partitioned; of two writers the later one wins."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -114,6 +115,31 @@ def test_of_two_writers_one_is_refused(tmp_path: Path) -> None:
     other.refresh()
     assert other.position("eyot:S@1") == 10
     assert sum(file.rows for file in other.files()) == 10
+
+
+def test_a_commit_whose_answer_was_lost_has_succeeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request is sent again and refused by its own first arrival; the files must not be taken for those of a failure."""
+    table = opened(tmp_path)
+    files = written(table.spec, "S", range(1, 4))
+    commit = table._log.commit
+
+    def answered_twice(*given: Any, **more: Any) -> None:
+        commit(*given, **more)
+        raise Fenced("the second arrival")
+
+    monkeypatch.setattr(table._log, "commit", answered_twice)
+    table.commit(files, {"p": 3})
+    assert (table.position("p"), {file.path for file in table.files()}) == (3, {file.path for file in files})
+    monkeypatch.setattr(table._log, "commit", commit)
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise Fenced("another job")
+
+    monkeypatch.setattr(table._log, "commit", refused)
+    with pytest.raises(Fenced, match="another job"):
+        table.commit(written(table.spec, "S", range(4, 5)), {"p": 4})
+    with pytest.raises(Fenced, match="another job"):
+        table.commit([], {"p": 4})
 
 
 def test_compaction_keeps_rows_and_positions(tmp_path: Path) -> None:
