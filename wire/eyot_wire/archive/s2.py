@@ -13,8 +13,6 @@ Source: the Snappy framing format and the S2 package's description (github.com/k
 
 from __future__ import annotations
 
-import cramjam
-
 from eyot_wire.archive.errors import ArchiveError, truncated
 from eyot_wire.archive.native import crc32c, decode_block
 
@@ -113,6 +111,8 @@ class S2Writer:
     """Encodes bytes as a stream."""
 
     def __init__(self) -> None:
+        import cramjam  # takes 1.6 MB of memory, which a device without backups and compressed links keeps
+
         self._compressor = cramjam.snappy.Compressor()
 
     def write(self, data: bytes) -> bytes:
@@ -127,6 +127,8 @@ def chunks(data: bytes, *, compress: bool) -> bytes:
 
     With `compress`, chunks are compressed where that makes them smaller.
     """
+    import cramjam
+
     parts: list[bytes] = []
     for at in range(0, len(data), _SNAPPY_BLOCK):
         piece = data[at : at + _SNAPPY_BLOCK]
