@@ -1,6 +1,6 @@
 """Grafana's dashboards and Prometheus' alert rules against what real daemons export, and against the runbook.
 
-`promtool` (of Debian's package `prometheus`) reads every expression where it is installed.
+`promtool`, of Debian's package `prometheus`, reads every expression and both pages of metrics.
 """
 
 from __future__ import annotations
@@ -86,11 +86,15 @@ def expressions() -> Iterator[Expression]:
                 yield Expression(f"{file.name}: {panel['title']}", target["expr"], target["legendFormat"])
 
 
-def families(server: ServerProcess) -> dict[str, set[str]]:
+def scraped(server: ServerProcess) -> str:
+    """The page of metrics."""
+    with urllib.request.urlopen(f"http://{server.host}:{server.monitor_port}/metrics", timeout=WAIT_S) as response:
+        text: str = response.read().decode()
+    return text
+
+
+def families(text: str) -> dict[str, set[str]]:
     """Labels by metric, as a sample is named."""
-    url = f"http://{server.host}:{server.monitor_port}/metrics"
-    with urllib.request.urlopen(url, timeout=WAIT_S) as response:
-        text = response.read().decode()
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(text):
         ending = {"counter": "_total", "info": "_info"}.get(family.type, "")
@@ -101,9 +105,9 @@ def families(server: ServerProcess) -> dict[str, set[str]]:
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+def pages(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The metrics of a hub and of a device whose stream the hub sources; MQTT is on."""
-    folder, found = tmp_path_factory.mktemp("dashboards"), dict[str, set[str]]()
+    folder, found = tmp_path_factory.mktemp("dashboards"), list[str]()
     with LeafPair("eyotd", "eyotd", folder, leaf_config=LEAF + MQTT) as pair:
 
         async def replicated(hub: Client, leaf: Client) -> None:
@@ -111,14 +115,37 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
             source = StreamSource(name="R", external=ExternalStream(api="$JS.leaf.API", deliver=""))
             await hub.jetstream(timeout=WAIT_S).add_stream(StreamConfig(name="ALL", sources=[source]))
             await leaf.jetstream(timeout=WAIT_S).publish("r.a", b"x")
-            await eventually(lambda: "peer" in families(pair.leaf).get("eyot_sync_backlog", set()), WAIT_S)
-            await eventually(lambda: "origin" in families(pair.hub).get("eyot_copy_messages_total", set()), WAIT_S)
-            for server in (pair.hub, pair.leaf):
-                for metric, labels in families(server).items():
-                    found.setdefault(metric, set()).update(labels)
+            await eventually(lambda: "peer" in families(scraped(pair.leaf)).get("eyot_sync_backlog", set()), WAIT_S)
+            await eventually(
+                lambda: "origin" in families(scraped(pair.hub)).get("eyot_copy_messages_total", set()), WAIT_S
+            )
+            found.extend(scraped(server) for server in (pair.hub, pair.leaf))
 
         pair.play(replicated)
     return found
+
+
+@pytest.fixture(scope="module")
+def exported(pages: list[str]) -> dict[str, set[str]]:
+    """Labels by metric, of all pages."""
+    found: dict[str, set[str]] = {}
+    for page in pages:
+        for metric, labels in families(page).items():
+            found.setdefault(metric, set()).update(labels)
+    return found
+
+
+def promtool(*words: str | Path, given: str = "") -> None:
+    """Run promtool; it must have nothing to say. Raises AssertionError."""
+    program = shutil.which("promtool")
+    assert program is not None, "promtool is missing: packaging/ensure-packages test"
+    done = subprocess.run([program, *words], capture_output=True, text=True, check=False, input=given)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+
+
+def test_names_and_units_follow_the_conventions_of_prometheus(pages: list[str]) -> None:
+    for page in pages:
+        promtool("check", "metrics", given=page)
 
 
 def test_every_metric_exists(exported: dict[str, set[str]]) -> None:
@@ -181,12 +208,8 @@ def test_every_expression_is_promql(tmp_path: Path) -> None:
     for each in names.values():
         outside = re.sub(r'"[^"]*"', "", each.text)
         assert all(outside.count(a) == outside.count(b) for a, b in ("()", "[]", "{}")), each
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        return
     recorded = [{"record": name, "expr": each.text.replace("$__rate_interval", "5m")} for name, each in names.items()]
     queries = tmp_path / "queries.yml"
     queries.write_text(json.dumps({"groups": [{"name": "dashboards", "rules": recorded}]}))
     for file in (RULES, queries):
-        done = subprocess.run([promtool, "check", "rules", file], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr + done.stdout
+        promtool("check", "rules", file)
