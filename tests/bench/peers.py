@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -61,16 +61,19 @@ def version(peer: str) -> str:
 
 
 @contextmanager
-def running(peer: str, *, more: str = "") -> Iterator[Node]:
-    """A broker with a stream BENCH of `bench.durable` and below; `more`: further lines of its configuration."""
+def running(peer: str, *, more: str = "", before: Sequence[str] = (), stream: bool | None = None) -> Iterator[Node]:
+    """A broker with a stream BENCH of `bench.durable` and below, unless `more` are further lines of its configuration or `stream` says
+    otherwise; `before`: a command that ends by executing the broker.
+    """
     chosen = kind(peer)
     with tempfile.TemporaryDirectory(prefix="eyot-bench-", dir="/var/tmp") as folder:
         node = Node(chosen.program, "bench", Path(folder), jetstream=chosen.jetstream)
+        node.before = list(before)
         if more:
             node.config_path.write_text(node.config_path.read_text() + more)
         node.start()
         try:
-            if not more:
+            if not more if stream is None else stream:
                 wire.make_stream(node.port, "BENCH", "bench.durable")
             yield node
         finally:

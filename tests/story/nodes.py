@@ -33,6 +33,8 @@ class Node(ServerProcess):
     ) -> None:
         self.kind = kind
         self.name = name
+        #: a command that ends by executing what follows it
+        self.before: list[str] = []
         if remote_port is None:
             leafnodes = 'listen: "127.0.0.1:%LEAF_PORT%", no_advertise: true'
         else:
@@ -50,7 +52,7 @@ class Node(ServerProcess):
         return self.client_url("fleet")
 
     def command(self) -> list[str]:
-        return [executable(self.kind), "-c", str(self.config_path)]
+        return [*self.before, executable(self.kind), "-c", str(self.config_path)]
 
     def timed_start(self) -> float:
         """Starts it; returns the seconds until it greeted a client."""
