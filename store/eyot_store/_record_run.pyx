@@ -24,7 +24,7 @@ cdef extern from "string.h" nogil:
     void* memmem(const void* haystack, size_t haystack_size, const void* needle, size_t needle_size)
 
 cdef uint64_t LONG_TIME = 1 << 32  # from here on a time takes 8 bytes in MessagePack
-cdef Py_ssize_t SIZE_MAX = 1 << 31
+cdef int64_t SIZE_MAX = 1 << 31
 
 include "../../wire/eyot_wire/crc32.pxi"
 
@@ -211,7 +211,7 @@ cdef int64_t number_of(bytes text) noexcept:
 
 def scan_batch(messages, rules not None):
     cdef Py_ssize_t counted = 0, size, length, header_size, at = 0, index
-    cdef Py_ssize_t size_max = rules.size_max, header_max = rules.header_max
+    cdef int64_t size_max = rules.size_max, header_max = rules.header_max  # "unlimited" does not fit 32 bits
     cdef Py_ssize_t cost = rules.cost, header_cost = rules.header_cost
     cdef bytes mark = <bytes?>rules.reply_end
     cdef bytes special = <bytes?>rules.special

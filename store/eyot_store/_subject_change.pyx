@@ -215,7 +215,7 @@ cdef class Change:
         else:
             self._went(PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(subject), seq)
 
-    def came_all(self, records, Py_ssize_t limit, uint32_t salt, opened):
+    def came_all(self, records, int64_t limit, uint32_t salt, opened):
         cdef Py_ssize_t count = 0
         cdef int64_t seq = 0
         cdef bytes key, value

@@ -438,7 +438,7 @@ cdef class SubjectTable:
     cdef bytes _name(self, Slot* slot):
         return PyBytes_FromStringAndSize(self._arena + slot.at, slot.size)
 
-    def total_from(self, tuple patterns not None, int64_t seq, Py_ssize_t most):
+    def total_from(self, tuple patterns not None, int64_t seq, int64_t most):
         cdef int64_t total = 0
         cdef Py_ssize_t index
         cdef Slot* slot

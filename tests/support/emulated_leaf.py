@@ -26,9 +26,9 @@ from support.eyotd import Eyotd
 from support.server_process import ServerProcess
 
 TOP = Path(__file__).parents[2]
-EMULATORS = {"arm64": "qemu-aarch64-static"}
-#: Generous: the machine emulates, and others may use it.
-PATIENCE_S = 120.0
+EMULATORS = {"arm64": "qemu-aarch64-static", "armhf": "qemu-arm-static"}
+#: Generous: the machine emulates, others may use it, and the first start compiles all modules.
+PATIENCE_S = 600.0
 
 HUB = """
 server_name: hub
@@ -77,6 +77,9 @@ class EmulatedEyotd(ServerProcess):
 
     def command(self) -> list[str]:
         return self.package.command(self.package.folder / "usr/bin/eyotd", "-c", self.config_path)
+
+    def wait_ready(self, timeout_s: float = PATIENCE_S) -> None:
+        super().wait_ready(timeout_s)
 
 
 def load_modules(package: Package) -> int:

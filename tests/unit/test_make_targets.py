@@ -26,6 +26,7 @@ OF_TESTS = {
     "lintian",
     "mosquitto",
     "mosquitto-clients",
+    "prometheus",
 }
 OF_DEB = {"debhelper", "dpkg-dev", "man-db", "fakeroot"}
 OF_APT_REPO = {"apt-utils", "gpg", "gpg-agent", "xz-utils"}
@@ -71,6 +72,7 @@ BASE = {"python3", "python3-venv", "gcc", "python3-dev", "ca-certificates"}
         (["upgrades"], OF_DEB),
         (["image-run"], {"skopeo", "umoci"}),
         (["power-loss"], {"qemu-system-x86", "busybox-static", "e2fsprogs"}),
+        (["appliance"], OF_DEB | {"qemu-system-x86", "mmdebstrap", "e2fsprogs"}),
         (["test"], {"nats-server", "iproute2", "default-jre-headless"} | OF_TESTS | OF_DEB | OF_APT_REPO),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -85,7 +87,8 @@ def test_the_package_is_built_with_what_it_names(target: str) -> None:
 
 
 def test_another_architecture_needs_its_compiler() -> None:
-    assert installs("deb", "ARCH=arm64") == installs("deb") | {"crossbuild-essential-arm64"}
+    for name in ("arm64", "armhf"):
+        assert installs("deb", f"ARCH={name}") == installs("deb") | {f"crossbuild-essential-{name}"}
     assert installs("deb-emulated") == BASE | OF_DEB | {"crossbuild-essential-arm64", "qemu-user-static"}
 
 
@@ -116,5 +119,6 @@ def test_no_target_was_forgotten() -> None:
         "upgrades",
         "power-loss",
         "image-run",
+        "appliance",
     }
     assert needing == named | {"packages", "deb", "deb-emulated", "apt-repo", "image", "reproducible", "test-debian"}

@@ -191,8 +191,8 @@ cdef class FrameScanner:
     cdef int _kind
     cdef Py_ssize_t _after
     cdef bint _batches
-    cdef Py_ssize_t _max_control_line
-    cdef Py_ssize_t _max_payload
+    cdef int64_t _max_control_line
+    cdef int64_t _max_payload
     cdef bytes _rest  # incomplete control line
     # A frame whose payload is incomplete. For a line read here, `_place` describes `_gathered`, the frame so far. For
     # any other line, `_line` is the parsed line and `_gathered` what the grammar keeps of it.
@@ -203,7 +203,7 @@ cdef class FrameScanner:
     cdef Py_ssize_t _received
     cdef tuple _failed  # text and detail of the error
 
-    def __init__(self, grammar, *, bint batches=False, Py_ssize_t max_control_line, Py_ssize_t max_payload):
+    def __init__(self, grammar, *, bint batches=False, int64_t max_control_line, int64_t max_payload):
         self._quick = grammar.quick
         self._parse_line = grammar.parse
         self._check_start = grammar.check_start
@@ -225,7 +225,7 @@ cdef class FrameScanner:
         return self._max_control_line
 
     @max_control_line.setter
-    def max_control_line(self, Py_ssize_t limit):
+    def max_control_line(self, int64_t limit):
         self._max_control_line = limit
 
     @property
@@ -233,7 +233,7 @@ cdef class FrameScanner:
         return self._max_payload
 
     @max_payload.setter
-    def max_payload(self, Py_ssize_t limit):
+    def max_payload(self, int64_t limit):
         self._max_payload = limit
 
     @property

@@ -234,7 +234,7 @@ cdef class StoredRun:
 
     # -- taking up
 
-    def gather(self, pairs, uint64_t last, Py_ssize_t count, Py_ssize_t room, int64_t salt=-1):
+    def gather(self, pairs, uint64_t last, int64_t count, int64_t room, int64_t salt=-1):
         cdef Py_ssize_t begun = self._count
         cdef tuple pair
         cdef bytes key, value
