@@ -13,7 +13,7 @@ NEEDS := packaging/ensure-packages
 # Two processes; the tests of one file run in one of them, one after the other.
 SIDE_BY_SIDE := -n 2 --dist loadfile
 
-.PHONY: trust-walk bench-fleet bench-hub-history demo-fleet mqtt-kills docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-compare bench-hub hub-kills hub-wheel hub-cluster hub-dag cuts storm soak damage upgrades power-loss deb deb-emulated apt-repo image image-run reproducible clean packages
+.PHONY: trust-walk bench-fleet bench-hub-history demo-fleet mqtt-kills docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-compare bench-hub hub-kills hub-wheel hub-cluster hub-dag cuts storm soak damage upgrades power-loss appliance deb deb-emulated apt-repo image image-run reproducible clean packages
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -157,6 +157,11 @@ upgrades: venv  ## the package by dpkg to the next version and back, killed on t
 power-loss: venv  ## power loss of a virtual machine that runs eyotd, ROUNDS (5) times; POWER_LOSS=--encrypted
 	@$(NEEDS) power
 	$(BIN)/python tests/power/power_loss.py --rounds $(or $(ROUNDS),5) $(POWER_LOSS)
+
+appliance: venv  ## a machine of RELEASE (bookworm, trixie) that boots systemd: install, upgrade, power cuts, purge; STEPS="watchdog reload"; as root
+	@$(NEEDS) deb machines
+	packaging/build-for $(or $(RELEASE),bookworm)
+	$(BIN)/python tests/machines/appliance.py --release $(or $(RELEASE),bookworm) $(if $(SEED),--seed $(SEED)) $(STEPS)
 
 docs: venv  ## the documentation site in build/site; broken links and anchors fail
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import nats
@@ -105,11 +106,18 @@ class Dpkg:
 
 def next_version(package: Path, folder: Path) -> Path:
     """The same package as the version after it."""
-    tree = folder / "next"
+    return changed_package(package, folder, "99.", lambda tree: None)
+
+
+def changed_package(package: Path, folder: Path, before: str, change: Callable[[Path], None]) -> Path:
+    """The package with `change` made to its files, and `before` put before its version."""
+    tree = folder / "changed"
     subprocess.run(["dpkg-deb", "-R", package, tree], check=True)
+    change(tree)
     control = (tree / "DEBIAN/control").read_text()
-    (tree / "DEBIAN/control").write_text(re.sub(r"(?m)^Version: ", "Version: 99.", control))
-    made = folder / "next.deb"
+    (tree / "DEBIAN/control").write_text(re.sub(r"(?m)^Version: ", f"Version: {before}", control))
+    name, version, architecture = package.name.split("_")
+    made = folder / f"{name}_{before}{version}_{architecture}"
     subprocess.run(["dpkg-deb", "-Zgzip", "-z1", "-b", tree, made], check=True, capture_output=True)
     shutil.rmtree(tree)
     return made
