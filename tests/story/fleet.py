@@ -1,6 +1,6 @@
 """`make demo-fleet`: a hub enrols devices; one is stolen, one gets a new disk, one is offline for three weeks of readings.
 
-Ends with what `eyot fleet sync` shows and one line of truth, from the readings' own ids: exit status 0 when the hub holds
+Ends with what `eyot fleet sync` and `eyot-fleet ls` show, and one line of truth, from the readings' own ids: exit status 0 when the hub holds
 every acknowledged reading of a trusted device exactly once, and none of the stolen device after it was revoked.
 """
 
@@ -28,6 +28,7 @@ from nats.errors import Error as NatsError
 from rich.console import Console
 
 from support.eyotd import Eyotd
+from support.server_process import free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 EYOT = str(Path(sys.executable).with_name("eyot"))
 WITHIN_S = 120.0
 READINGS = 50
+#: The service notices within this time that a device was revoked.
+SETTLE_S = 20.0
 #: One an hour for three weeks, from the device that is offline.
 OFFLINE = 21 * 24
 STOLEN, WIPED, FAR = 7, 12, 3
@@ -65,6 +68,8 @@ class Hub:
         trust = self.eyot("trust", "generate", "config", "--nats-resolver").replace("'./jwt'", "'%WORKDIR%/jwt'")
         self.server = Eyotd(trust + HUB, folder / "hub")
         self.service: subprocess.Popen[bytes] | None = None
+        self.fleet: subprocess.Popen[bytes] | None = None
+        self.fleet_config = folder / "fleet.toml"
 
     def eyot(self, group: str, *words: str, status: tuple[int, ...] = (0,)) -> str:
         """Run `eyot trust` or `eyot fleet` on this store; return what it prints."""
@@ -83,10 +88,28 @@ class Hub:
         with (self.folder / "serve.log").open("wb") as log:
             self.service = subprocess.Popen([EYOT, *words, "--leaf-url", leaf], stdout=log, stderr=log)
 
+    def start_fleet(self) -> None:
+        """Start `eyot-fleet`, which reads the enrolment records."""
+        creds = self.store / "creds" / "OP" / "FLEET" / "operator.creds"
+        folder = next(self.store.rglob("enrolment")) / "FLEET"
+        self.fleet_config.write_text(
+            f'[hub]\nservers = ["{self.server.client_url()}"]\ncreds = "{creds}"\n'
+            f'[devices]\nenrolment = "{folder}"\n[http]\nlisten = "127.0.0.1:{free_port()}"\n'
+        )
+        with (self.folder / "fleet.log").open("wb") as log:
+            command = [EYOT + "-fleet", "-c", str(self.fleet_config), "serve"]
+            self.fleet = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def table(self, *words: str) -> str:
+        """Return what `eyot-fleet` prints."""
+        command = [EYOT + "-fleet", "-c", str(self.fleet_config), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
     def stop(self) -> None:
-        if self.service is not None:
-            self.service.kill()
-            self.service.wait()
+        for each in (self.service, self.fleet):
+            if each is not None:
+                each.kill()
+                each.wait()
         self.server.kill()
 
     @asynccontextmanager
@@ -195,6 +218,7 @@ class Demo:
         one_more = Device(self.hub.folder, len(self.devices) + 1)
         said = await asyncio.to_thread(one_more.enrol, url, token)
         self.tell(f"one more asks with the same token: {said.stderr.strip().removeprefix('eyot: ')}")
+        self.hub.start_fleet()
         for device in self.devices:
             await asyncio.to_thread(device.server.start)
 
@@ -252,6 +276,8 @@ class Demo:
     def show(self) -> None:
         url = self.hub.server.client_url()
         print(self.hub.eyot("fleet", "sync", "-a", "FLEET", "-s", url, status=(0, 3)))
+        time.sleep(SETTLE_S)  # the service reads enrolment records every 15 s
+        print(self.hub.table("ls"))
 
     # -- what is at the hub ----------------------------------------------------------------------------------------
 

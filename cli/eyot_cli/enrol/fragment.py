@@ -46,8 +46,11 @@ def write_fragment(config: Path, path: Path, name: str, creds: Path, leaf_urls: 
             "or remove it, and run the command again: the credentials are kept",
         )
     lines.append(f"leafnodes {{ remotes: [ {remote} ] }}")
-    if "eyot" not in present:  # else the device is asked from the hub when its own block says so
-        lines.append(f"eyot {{ device {{ name: {json.dumps(name)}, answers: [{', '.join(ANSWERS)}] }} }}")
+    if "eyot" not in present:  # else the device is asked and seen from the hub when its own block says so
+        device = f"device {{ name: {json.dumps(name)}, answers: [{', '.join(ANSWERS)}] }}"
+        status = f'status {{ subject: {json.dumps(f"fleet.{name}.status")}, every: "5m" }}'
+        desired = json.dumps(str(creds.absolute().parent / "desired*.conf"))
+        lines.append(f"eyot {{ {device}, {status}, include {desired} }}")
     write_private(path, (_HEAD + "\n".join(lines) + "\n").encode(), mode=0o644)
     return lines
 

@@ -31,6 +31,7 @@ from eyot_cli.trust.directories import Directories, Environment
 from eyot_cli.trust.keystore import new_pair
 from eyot_cli.trust.session import Report, Session
 from eyot_wire.conf.parser import parse_file
+from eyot_wire.device_requests import ANSWERS
 from eyot_wire.trust.creds import parse_creds
 from eyot_wire.trust.enrolment import (
     ENROL,
@@ -442,7 +443,10 @@ def test_what_a_device_keeps(hub: Hub, places: Places) -> None:
     conf = parse_file(places.config).plain()
     assert conf["server_name"] == "pump"
     assert conf["jetstream"] == {"domain": "pump"}
-    assert conf["eyot"] == {"device": {"name": "pump", "answers": ["status", "sync", "top", "support-bundle"]}}
+    assert conf["eyot"] == {
+        "device": {"name": "pump", "answers": list(ANSWERS)},
+        "status": {"subject": "fleet.pump.status", "every": "5m"},
+    }
     assert conf["leafnodes"] == {"remotes": [{"urls": list(URLS), "credentials": str(places.files.creds)}]}
 
 
