@@ -91,7 +91,7 @@ class OverTheAir:
         self._machine.run("systemctl start eyot-upgrade-fetch.service")
 
     def _eyot(self, *words: str) -> None:
-        command = [str(EYOT), "-s", f"nats://127.0.0.1:{self._machine.port}", "--timeout", "60s", *words]
+        command = [str(EYOT), "-s", f"nats://127.0.0.1:{self._machine.port}", *words]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
 
