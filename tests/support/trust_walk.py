@@ -108,6 +108,7 @@ class Walk:
         program = self.tools[which]
         command = [*program, "--all-dirs", str(self.folder / "store"), *words]
         if os.path.basename(program[0]) == "nsc":
+            words = (*words, "--OK") if words[0] == "rename" else words  # nsc asks for it
             command = [*program, *words, "--all-dirs", str(self.folder / "store")]
         env = {"HOME": str(self.folder), "PATH": os.environ["PATH"], "NSC_NO_GIT_IGNORE": "true"}
         done = subprocess.run(command, capture_output=True, text=True, env=env, check=False, stdin=subprocess.DEVNULL)
