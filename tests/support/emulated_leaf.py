@@ -107,7 +107,7 @@ async def publish(leaf: ServerProcess, first: int, count: int, *, create: bool) 
 
 async def arrived(hub: ServerProcess, count: int) -> list[bytes]:
     """The hub's messages, once there are `count` of them; what there is when PATIENCE_S have passed."""
-    client = await nats.connect(hub.client_url())
+    client = await nats.connect(hub.client_url(), connect_timeout=int(PATIENCE_S))
     jetstream: JetStreamContext = client.jetstream(timeout=PATIENCE_S)
     source = StreamSource(name="READINGS", external=ExternalStream(api="$JS.leaf.API", deliver=""))
     await jetstream.add_stream(StreamConfig(name="ALL", sources=[source]))
