@@ -92,6 +92,9 @@ def test_no_upgrade_asks_about_the_configuration(unpacked: Path) -> None:
     conf.unlink()
     script(unpacked, "postinst", "configure", "0.1.0+deb12")
     assert conf.read_text() == stub
+    conf.write_text("")  # left by a power cut
+    script(unpacked, "postinst", "configure", "0.1.0+deb12")
+    assert conf.read_text() == stub
     conf.write_text(FORMER_CONFFILE.read_text())
     script(unpacked, "postinst", "configure", "0.1.0")
     assert conf.read_text() == stub

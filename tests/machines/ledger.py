@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 
 import nats
-from nats.js.errors import NotFoundError
+from nats.js import JetStreamContext
+from nats.js.errors import NotFoundError, ServiceUnavailableError
 
 #: Generous: the machine is emulated, and others may use this one.
 PATIENCE_S = 120.0
@@ -61,10 +63,7 @@ class Ledger:
             error_cb=_ignore,
         )
         jetstream = client.jetstream(timeout=PATIENCE_S if done is None else 5.0)
-        try:
-            await jetstream.stream_info(STREAM)
-        except NotFoundError:
-            await jetstream.add_stream(name=STREAM, subjects=["readings.>"])
+        await _make_stream(jetstream)
         end = None if count is None else self._next + count
 
         async def publisher() -> None:
@@ -95,6 +94,22 @@ class Ledger:
             stored[message.metadata.sequence.stream] = int(message.data)
         await client.close()
         return stored
+
+
+async def _make_stream(jetstream: JetStreamContext) -> None:
+    """Create the stream if there is none, once JetStream runs."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            await jetstream.stream_info(STREAM)
+            return
+        except NotFoundError:
+            await jetstream.add_stream(name=STREAM, subjects=["readings.>"])
+            return
+        except (ServiceUnavailableError, nats.errors.Error):
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.5)
 
 
 async def _ignore(_: Exception) -> None:
