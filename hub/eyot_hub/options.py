@@ -220,9 +220,9 @@ def source_options(options: Mapping[str, str], *, streaming: bool | None = False
         if not _STREAM.fullmatch(name):
             raise OptionError("stream", f"has an invalid stream name: {name!r}")
     subjects = given.listed("subjects")
-    for pattern in subjects:
-        if not subject.is_valid(pattern.encode()):
-            raise OptionError("subjects", f"has an invalid subject: {pattern!r}")
+    for each in subjects:
+        if not subject.is_valid(each.encode()):
+            raise OptionError("subjects", f"has an invalid subject: {each!r}")
     starting = _bound(given, "startingOffsets", "earliest" if streaming is False else "latest")
     ending = _bound(given, "endingOffsets", "latest")
     if streaming and given.text("endingOffsets") is not None:

@@ -38,7 +38,8 @@ def two_gold_tables(url: str, folder: Path, partition: str) -> tuple[Config, Pat
 
 def inline(value: Any) -> str:
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{json.dumps(key)} = {inline(one)}" for key, one in value.items()) + " }"
+        given = {key: one for key, one in value.items() if one is not None}
+        return "{ " + ", ".join(f"{json.dumps(key)} = {inline(one)}" for key, one in given.items()) + " }"
     if isinstance(value, list):
         return "[" + ", ".join(map(inline, value)) + "]"
     return json.dumps(value)

@@ -126,6 +126,13 @@ def test_an_unknown_option_is_refused_with_a_hint() -> None:
         source_options({**GOOD, "startingOffset": "earliest"})
 
 
+def test_subjects_select_no_streams() -> None:
+    options = source_options({"servers": "a", "stream": "S", "subjects": "readings.>,status.*"})
+    assert (options.streams, options.pattern) == (("S",), None)
+    options = source_options({"servers": "a", "subscribePattern": "EDGE_.*", "subjects": "readings.>"})
+    assert (options.streams, options.pattern) == ((), "EDGE_.*")
+
+
 def test_a_regular_expression_instead_of_names() -> None:
     options = source_options({"servers": "a", "subscribePattern": r"EDGE_\d+"})
     assert (options.streams, options.pattern) == ((), r"EDGE_\d+")
