@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,78 @@ def test_users_of_the_global_account_hear_of_refusals(
             assert refused["reason"] == "Authentication Failure"
     finally:
         server.kill()
+
+
+LEAF_CONFIG = """
+server_name: pump
+accounts { B { users: [ {user: b, password: b} ] }, SYS { users: [ {user: s, password: s} ] } }
+system_account: SYS
+leafnodes { remotes [ { url: "nats-leaf://a:a@127.0.0.1:HUB_PORT", account: B } ], reconnect: 1 }
+"""
+
+
+def message_to(listener: RawClient, publisher: RawClient) -> int:
+    """Publish three bytes on `x` until the listener, which subscribed to it, hears one; return how many were published."""
+    listener.sock.settimeout(0.1)
+    for count in range(1, 600):
+        publisher.ask(b"PUB x 3\r\nabc\r\n")
+        try:
+            assert listener.until(b"\r\n").startswith(b"MSG x ")
+        except TimeoutError:
+            continue
+        return count
+    raise AssertionError("no message crosses the link")
+
+
+@pytest.mark.parametrize("kind", [Eyotd, NewerNatsServer])
+@pytest.mark.parametrize("leaf_kind", [Eyotd, NewerNatsServer])
+def test_a_leaf_node_comes_and_goes(
+    kind: Callable[[str, Path], ServerProcess], leaf_kind: Callable[[str, Path], ServerProcess], tmp_path: Path
+) -> None:
+    hub = kind(CONFIG + 'leafnodes { listen: "127.0.0.1:%LEAF_PORT%" }\n', tmp_path / "hub")
+    hub.start()
+    leaf = leaf_kind(LEAF_CONFIG.replace("HUB_PORT", str(hub.leaf_port)), tmp_path / "leaf")
+    members = {"start", "host", "id", "acc", "name_tag", "kind"}
+    try:
+        with (
+            RawClient(hub.client_port, user="s", **{"pass": "s"}) as system,
+            RawClient(hub.client_port, user="a", **{"pass": "a"}) as listener,
+        ):
+            system.ask(b"SUB $SYS.ACCOUNT.A.> 1\r\n")
+            listener.ask(b"SUB x 1\r\n")
+            leaf.start()
+            while wait_for(system, b".A.SERVER.CONNS")["leafnodes"] != 1:
+                pass  # that of the listener
+            came = wait_for(system, b".A.CONNECT")
+            assert came["type"] == "io.nats.server.advisory.v1.client_connect"
+            who = came["client"]
+            assert set(who) == members | {"user", "name", "ver"}
+            assert (who["acc"], who["user"], who["name"], who["kind"]) == ("A", "a", "pump", "Leafnode")
+            with RawClient(leaf.client_port, user="b", **{"pass": "b"}) as publisher:
+                published = message_to(listener, publisher)
+            leaf.kill()
+            gone = wait_for(system, b".A.DISCONNECT")
+            assert gone["type"] == "io.nats.server.advisory.v1.client_disconnect"
+            assert set(gone["client"]) - {"rtt"} == set(who) | {"stop"}
+            assert gone["client"]["id"] == who["id"]
+            assert 1 <= gone["sent"]["msgs"] <= published
+            assert gone["sent"]["bytes"] == 3 * gone["sent"]["msgs"]
+            assert gone["received"] == {"msgs": 0, "bytes": 0}
+            assert gone["reason"]
+        leaf.start()
+        with RawClient(leaf.client_port, user="s", **{"pass": "s"}) as system:
+            while request(system, "$SYS.REQ.SERVER.PING.LEAFZ", "{}")["data"]["leafnodes"] != 1:
+                time.sleep(0.05)
+            system.ask(b"SUB $SYS.ACCOUNT.B.> 1\r\n")
+            hub.kill()
+            gone = wait_for(system, b".B.DISCONNECT")
+            assert set(gone["client"]) - {"rtt"} == members | {"stop"}
+            assert (gone["client"]["acc"], gone["client"]["kind"]) == ("B", "Leafnode")
+            hub.start()
+            assert set(wait_for(system, b".B.CONNECT")["client"]) == members
+    finally:
+        leaf.kill()
+        hub.kill()
 
 
 @pytest.mark.parametrize("kind", [Eyotd, NatsServer])

@@ -461,6 +461,7 @@ class LeafConnection:
         self.state.came_up(broker.clock.now_ns())
         self.state.met(event, self.account_name, is_spoke=session.is_spoke)
         account_links.join(self)
+        self.links.arrived(self)
         log.info("%r - Leafnode connection created for account: %s", self, account.name)
 
     def _refuse_twin(self, holder: LeafConnection) -> None:

@@ -1,6 +1,6 @@
 """Events of the system account: connections opened, closed or refused, figures of the server, its shutdown.
 
-    $SYS.ACCOUNT.<acc>.CONNECT, .DISCONNECT            a client connected, its connection ended
+    $SYS.ACCOUNT.<acc>.CONNECT, .DISCONNECT            a client or leaf node connected, its connection ended
     $SYS.ACCOUNT.<acc>.SERVER.CONNS                    the account's number of connections (and its older name)
     $SYS.SERVER.<id>.CLIENT.AUTH.ERR                   a client failed to authenticate
     $SYS.ACCOUNT.CLIENT.AUTH.ERR                       the same in the account of auth callout, else in $G
@@ -17,9 +17,11 @@ from collections.abc import Callable
 
 import msgspec
 
+from eyot_daemon.auth.login import UserToken
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.client.served import AUTHENTICATION_TIMEOUT, ServedClient
 from eyot_daemon.config.accounts import GLOBAL_ACCOUNT
+from eyot_daemon.leaf.link import LeafConnection
 from eyot_daemon.monitor import accounts as monitor_accounts
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.providers import Json
@@ -52,6 +54,9 @@ class SystemEvents:
         self._clients.arrival_listeners.append(self._arrived)
         self._clients.departure_listeners.append(self._departed)
         self._clients.refusal_listeners.append(self._refused)
+        links = self._broker.links
+        links.arrival_listeners.append(self._link_arrived)
+        links.departure_listeners.append(self._link_departed)
 
     def begin_figures(self) -> None:
         """Publish STATSZ again and again. Needs the clock of a running daemon."""
@@ -89,6 +94,19 @@ class SystemEvents:
             return
         self._connections(account)
         self._publish(f"$SYS.ACCOUNT.{name}.DISCONNECT", lambda: self._end(client, client.close_reason))
+
+    def _link_arrived(self, link: LeafConnection) -> None:
+        if link.account is not None:
+            self._connections(link.account)
+        self._publish(
+            f"$SYS.ACCOUNT.{link.account_name}.CONNECT",
+            lambda: self._event("client_connect") | {"client": self._describe_link(link)},
+        )
+
+    def _link_departed(self, link: LeafConnection) -> None:
+        if link.account is not None:
+            self._connections(link.account)
+        self._publish(f"$SYS.ACCOUNT.{link.account_name}.DISCONNECT", lambda: self._link_end(link))
 
     def _refused(self, client: ServedClient, text: str) -> None:
         reason = "Authentication Timeout" if text == AUTHENTICATION_TIMEOUT else "Authentication Failure"
@@ -133,15 +151,37 @@ class SystemEvents:
             "ver": client.version,
             "rtt": int(client.rtt_s * 1e9),
         }
-        told = {name: value for name, value in told.items() if value}
         kind = {"kind": "Client", "client_type": client.peer.client_type}
         if client.mqtt_client:
             kind["client_id"] = client.mqtt_client
-        if client.token is not None:
-            told["issuer_key"] = client.token.claims.iss
-            if client.token.claims.all_tags:
-                told["tags"] = list(client.token.claims.all_tags)
-        return told | {"name_tag": account if client.account is None else client.account.name_tag} | kind
+        return _known(told) | _from_token(client.token) | {"name_tag": _name_tag(client.account, account)} | kind
+
+    def _describe_link(self, link: LeafConnection) -> Json:
+        """Describe a leaf connection. Name, user and version are the leaf node's: a hub's are left out, as by nats-server."""
+        state, is_accepted = link.state, not link.state.solicited
+        told: Json = {
+            "start": ns_to_rfc3339(link.started_ns),
+            "host": link.peer.host,
+            "id": link.cid,
+            "acc": link.account_name,
+            "user": link.user if is_accepted else "",
+            "name": state.peer_name if is_accepted else "",
+            "ver": state.peer_version if is_accepted else "",
+        }
+        tag = {"name_tag": _name_tag(link.account, link.account_name), "kind": "Leafnode"}
+        return _known(told) | _from_token(link.token) | tag
+
+    def _link_end(self, link: LeafConnection) -> Json:
+        told: Json = {"stop": ns_to_rfc3339(self._broker.clock.now_ns())}
+        if link.state.rtt_s:
+            told["rtt"] = int(link.state.rtt_s * 1e9)
+        traffic, start = link.state.traffic, link.counts_at_start
+        return self._event("client_disconnect") | {
+            "client": self._describe_link(link) | told,
+            "sent": {"msgs": traffic.in_msgs - start.in_msgs, "bytes": traffic.in_bytes - start.in_bytes},
+            "received": {"msgs": traffic.out_msgs - start.out_msgs, "bytes": traffic.out_bytes - start.out_bytes},
+            "reason": link.end.reason,
+        }
 
     def _end(self, client: ServedClient, reason: str) -> Json:
         stopped_ns = client.stopped_ns or self._broker.clock.now_ns()
@@ -157,3 +197,19 @@ class SystemEvents:
         where = subject.encode()
         if system is not None and system.has_interest(where):
             system.publish(where, payload=msgspec.json.encode(make()))
+
+
+def _known(told: Json) -> Json:
+    return {name: value for name, value in told.items() if value}
+
+
+def _from_token(token: UserToken | None) -> Json:
+    """Return what the token of a user tells of it."""
+    if token is None:
+        return {}
+    claims = token.claims
+    return {"issuer_key": claims.iss} | ({"tags": list(claims.all_tags)} if claims.all_tags else {})
+
+
+def _name_tag(account: Account | None, name: str) -> str:
+    return name if account is None else account.name_tag

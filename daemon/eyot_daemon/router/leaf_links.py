@@ -67,7 +67,10 @@ class LeafLinks(Generic[L]):
         self.token_expiry_s: dict[str, Callable[[], int]] = {}
         self._accounts: dict[str, AccountLinks[L]] = {}
         self._past: dict[str, LinkTraffic] = {}  # of links that have ended, by account
-        self._watchers: dict[str, list[Callable[[L], None]]] = {}
+        #: Called when a link has entered its account, and when such a link has ended.
+        self.arrival_listeners: list[Callable[[L], None]] = []
+        self.departure_listeners: list[Callable[[L], None]] = []
+        self._watchers: dict[str | None, list[Callable[[L], None]]] = {}
 
     def established(self) -> list[L]:
         """Return the links that are up."""
@@ -126,10 +129,17 @@ class LeafLinks(Generic[L]):
         """Add a connection that is not bound to an account yet."""
         self.connections[link.cid] = link
 
+    def arrived(self, link: L) -> None:
+        """Report a link that has entered its account."""
+        for listener in self.arrival_listeners:
+            listener(link)
+
     def closed(self, link: L) -> None:
         """Remove an ended link; its traffic stays counted."""
         if self.connections.pop(link.cid, None) is not None and link.established:
             _add(self._past.setdefault(link.account_name, LinkTraffic()), link)
+            for listener in self.departure_listeners:
+                listener(link)
 
     def traffic(self, account: Account) -> LinkTraffic:
         """Messages and bytes over the links of an account since the start."""
@@ -144,8 +154,8 @@ class LeafLinks(Generic[L]):
         links = self._accounts.get(account_name)
         return links is not None and len(links.registry) > 0
 
-    def on_link_up(self, account_name: str, callback: Callable[[L], None]) -> Callable[[], None]:
-        """Call `callback(link)` whenever a link of the account becomes usable, possibly more than once per link.
+    def on_link_up(self, account_name: str | None, callback: Callable[[L], None]) -> Callable[[], None]:
+        """Call `callback(link)` whenever a link of the account, None: of any, becomes usable, possibly more than once per link.
 
         It runs within the turn that brought the peer's interest. Returns a function that ends this.
         """
@@ -161,7 +171,7 @@ class LeafLinks(Generic[L]):
     def usable(self, link: L) -> None:
         """Notify the waiters for a link whose interest is complete, or has grown by an API."""
         assert link.account is not None
-        for callback in tuple(self._watchers.get(link.account.name, ())):
+        for callback in (*self._watchers.get(link.account.name, ()), *self._watchers.get(None, ())):
             callback(link)
 
     def close_all(self, reason: str = "Server Shutdown") -> None:
