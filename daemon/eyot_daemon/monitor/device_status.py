@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,10 +26,15 @@ from eyot_daemon.version import own_version
 from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.status import DeviceStatus, DeviceStreamStatus, LinkStatus, StreamStatus, SyncStatus, all_synced
 
+if TYPE_CHECKING:
+    from eyot_daemon.leaf.link import LeafConnection
+
 log = logging.getLogger("eyot")
 
 #: Delay of the first status after the start, so that links can come up.
 FIRST_S = 2.0
+#: Least time between a status and one that a link's coming causes: a link that flaps must not fill a stream.
+LINK_GAP_S = 10.0
 _SPOKE = "spoke"
 
 
@@ -41,6 +47,9 @@ class StatusService:
         self._broker = broker
         self._options: EyotStatusOptions | None = None
         self._timer: TimerHandle | None = None
+        self._end_watch: Callable[[], None] | None = None
+        #: when the last status was published, seconds of the monotonic clock
+        self._published_at = -LINK_GAP_S
         self._number = 0
 
     def configure(self, options: Options) -> EyotStatusOptions | None:
@@ -61,12 +70,26 @@ class StatusService:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._end_watch is not None:
+            self._end_watch()
+            self._end_watch = None
 
     def _begin(self, options: EyotStatusOptions | None) -> None:
         self.stop()
         self._options = options
         if options is not None:
             self._publish_in(min(FIRST_S, options.every_s), options)
+            self._end_watch = self._broker.links.on_link_up(None, lambda link: self._link_came(link, options))
+
+    def _link_came(self, link: LeafConnection, options: EyotStatusOptions) -> None:
+        """Publish now, or LINK_GAP_S after the last status: the hub learns of this device without waiting for `every`."""
+        timer, timers = self._timer, self._broker.timers
+        if not link.state.solicited or timer is None:
+            return
+        at = max(self._broker.clock.monotonic(), self._published_at + LINK_GAP_S)
+        if at < timer.deadline:
+            timer.cancel()
+            self._timer = timers.call_at(at, lambda: self._publish(options))
 
     def _publish_in(self, wait_s: float, options: EyotStatusOptions) -> None:
         self._timer = self._broker.timers.call_later(wait_s, lambda: self._publish(options))
@@ -77,6 +100,7 @@ class StatusService:
         if account is None:
             log.warning("The device status is not published: there is no account %s", options.account)
             return
+        self._published_at = self._broker.clock.monotonic()
         self._number += 1
         status = device_status(self._broker, options, self._number)
         account.publish(options.subject, payload=msgspec.json.encode(status))
