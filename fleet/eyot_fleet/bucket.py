@@ -70,17 +70,21 @@ class Bucket:
 
     def __init__(self, jetstream: JetStream, config: BucketConfig) -> None:
         self.config = config
+        #: when the bucket was made, as the hub said at the last `open`; another time: another bucket of this name
+        self.created = ""
         self._js = jetstream
 
     async def open(self) -> None:
         """Create the bucket unless it exists."""
-        if await self._js.stream_info(self.config.stream) is not None:
-            return
-        try:
-            await self._js.api(f"STREAM.CREATE.{self.config.stream}", self.config.stream_config())
-        except ApiFailure as failure:
-            if failure.code != STREAM_EXISTS:  # another service was first
-                raise FleetError(f"bucket {self.config.name} cannot be created: {failure}") from None
+        found = await self._js.stream_info(self.config.stream)
+        if found is None:
+            try:
+                found = await self._js.api(f"STREAM.CREATE.{self.config.stream}", self.config.stream_config())
+            except ApiFailure as failure:
+                if failure.code != STREAM_EXISTS:
+                    raise FleetError(f"bucket {self.config.name} cannot be created: {failure}") from None
+                found = await self._js.stream_info(self.config.stream)  # another service was first
+        self.created = "" if found is None else str(found.get("created") or "")
 
     async def get(self, key: str) -> Entry | None:
         """Return the present revision; None: there never was one, or it is forgotten."""

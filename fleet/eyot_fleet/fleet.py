@@ -261,6 +261,11 @@ class Fleet:
             if found is not None:
                 self._histories[name] = found
 
+    def write_all(self) -> None:
+        """Mark everything as to be written: what the hub had is gone."""
+        self.urgent.update(record.name for record in self.index)
+        self.histories_changed.update(self._histories)
+
     def history(self, name: str, now: float) -> list[HistoryPoint]:
         """Return a device's own day; [] for an unknown device."""
         found = self._histories.get(name)
@@ -275,7 +280,7 @@ class Fleet:
 
     def tick(self, now: float) -> None:
         """Bring states and alerts up to `now`: silence and expiry come without a message."""
-        self.index.evaluate(now)
+        self.urgent.update(record.name for record in self.index.evaluate(now))
         for name in [name for name, at in self._forged_at.items() if now - at > FORGED_S]:
             del self._forged_at[name]
             record = self.index.get(name)

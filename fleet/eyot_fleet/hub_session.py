@@ -36,6 +36,8 @@ log = logging.getLogger("eyot.fleet")
 SAVE_S: Final = 2.0
 #: Writes under way at the same time.
 WRITES: Final = 32
+#: Between two looks whether the buckets are still there and still the same, seconds.
+BUCKETS_S: Final = 15.0
 #: Between two looks for streams of statuses.
 STREAMS_S: Final = 30.0
 #: Refusals that wait for their line in the audit; beyond, they are only counted.
@@ -220,11 +222,15 @@ class HubSession:
     # -- what is written -------------------------------------------------------------------------------------------
 
     async def _save_all(self) -> None:
+        looked_at = trio.current_time()
         while True:
             await trio.sleep(SAVE_S)
             if not self.leadership.is_leader:
                 self._refusals.clear()  # who leads hears them, too
                 continue
+            if trio.current_time() - looked_at >= BUCKETS_S:
+                await self._reopen()
+                looked_at = trio.current_time()
             try:
                 await self._note_refusals()
                 await self._save()
@@ -237,13 +243,19 @@ class HubSession:
                     await self._reopen()
 
     async def _reopen(self) -> None:
+        """Make buckets that are gone, and fill those that are not the ones that this service filled."""
+        devices, history = self.state.devices, self.state.history
+        before = devices.created, history.created
         try:
             await self.state.open()
             await self.audit.open()
+        except ConnectionLost:
+            raise
         except FleetError as error:
             self._tell("state", error)
             return
-        self.fleet.urgent.update(record.name for record in self.fleet.index)
+        if (devices.created, history.created) != before:
+            self.fleet.write_all()
 
     async def _save(self) -> None:
         fleet, per_step = self.fleet, SAVE_S / self.config.state.save_every_s

@@ -34,8 +34,10 @@ class LinkTable:
         self._account = account
         #: by device: its connections, as server and number
         self._links: dict[str, set[tuple[str, int]]] = {}
-        #: links whose login is not the device's key
+        #: how many links came whose login is not the device's key
         self.foreign = 0
+        #: those that are up; lists do not tell of logins
+        self._foreign: set[tuple[str, int]] = set()
 
     def is_linked(self, name: str) -> bool:
         """Return whether a device has a link."""
@@ -55,25 +57,27 @@ class LinkTable:
             return None
         ended = message.subject.endswith(b".DISCONNECT")
         link = (str(server.get("id") or ""), int(client.get("id") or 0))
-        links = self._links.setdefault(name, set())
-        if not ended and not self._is_own(name, str(client.get("user") or ""), enrolled):
-            self.foreign += 1
+        links = self._links.get(name, set())
+        if link not in links and not self._is_own(name, str(client.get("user") or ""), enrolled):
+            self._note_foreign(link, ended)
             return None
         was = bool(links)
         if ended:
             links.discard(link)
         else:
             links.add(link)
-        if bool(links) == was:
+        if not links:  # also if no list and no event told of the link
+            self._links.pop(name, None)
+        elif was:
             return None
-        if not links:
-            del self._links[name]
+        else:
+            self._links[name] = links
         return name, not ended, seconds_of(str(event.get("timestamp") or ""))
 
     def take_lists(self, lists: list[bytes]) -> dict[str, bool]:
         """Return devices whose state the servers' lists change. A server that did not answer is left as it is."""
         listed: dict[str, set[tuple[str, int]]] = {}
-        servers = set()
+        servers, foreign = set(), set()
         for each in lists:
             data = _decoded(each).get("data")
             if not isinstance(data, dict):
@@ -81,8 +85,18 @@ class LinkTable:
             server = str(data.get("server_id") or "")
             servers.add(server)
             for leaf in data.get("leafs") or []:
-                if isinstance(leaf, dict) and leaf.get("name") and self._is_ours(str(leaf.get("account") or "")):
-                    listed.setdefault(str(leaf["name"]), set()).add((server, int(leaf.get("id") or 0)))
+                if (
+                    not isinstance(leaf, dict)
+                    or not leaf.get("name")
+                    or not self._is_ours(str(leaf.get("account") or ""))
+                ):
+                    continue
+                link = (server, int(leaf.get("id") or 0))
+                if link in self._foreign:
+                    foreign.add(link)
+                else:
+                    listed.setdefault(str(leaf["name"]), set()).add(link)
+        self._foreign = {link for link in self._foreign if link[0] not in servers} | foreign
         changed = {}
         for name in {*listed, *self._links}:
             before = self._links.get(name, set())
@@ -94,6 +108,13 @@ class LinkTable:
             else:
                 self._links.pop(name, None)
         return changed
+
+    def _note_foreign(self, link: tuple[str, int], ended: bool) -> None:
+        if ended:
+            self._foreign.discard(link)
+        else:
+            self.foreign += 1
+            self._foreign.add(link)
 
     def _is_ours(self, account: str) -> bool:
         return not self._account or account == self._account

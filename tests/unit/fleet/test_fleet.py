@@ -91,6 +91,15 @@ def test_a_forger_makes_an_alert_that_ends(fleet: Fleet) -> None:
     assert not pump(fleet).alerts
 
 
+def test_silence_is_written_although_no_message_comes(fleet: Fleet) -> None:
+    fleet.hear_status("fleet.pump.status", status(synced=True), NOW, live=True)
+    fleet.urgent.clear()
+    fleet.tick(NOW + 180)
+    assert (pump(fleet).state, fleet.urgent) == ("synced", set())
+    fleet.tick(NOW + 181)
+    assert (pump(fleet).state, fleet.urgent) == ("silent", {"pump"})
+
+
 def test_a_sourced_status_counts_for_the_device_it_came_from() -> None:
     def message(value: bytes | None) -> Delivered:
         header = b"" if value is None else headers.set_field(b"", stream_source.HEADER, value)
