@@ -93,6 +93,8 @@ class Connection:
     def __init__(self, stream: trio.abc.Stream, server: str, scanner: Scanner, said: info.ServerInfo) -> None:
         self.info = said
         self.server = server
+        #: false once it broke; what used it may still be ending
+        self.is_open = True
         self._stream = stream
         self._scanner = scanner
         self._out = bytearray()
@@ -233,6 +235,7 @@ async def connected(login: Login, name: str = CLIENT_NAME) -> AsyncIterator[Conn
                 await task()  # type: ignore[operator]
             except (ConnectionLost, msgspec.DecodeError) as error:
                 lost.append(error if isinstance(error, ConnectionLost) else ConnectionLost(str(error)))
+                connection.is_open = False
                 nursery.cancel_scope.cancel()
 
         for task in (connection.read, connection.write, connection.ping):

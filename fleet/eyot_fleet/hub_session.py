@@ -115,14 +115,18 @@ class HubSession:
         now = time.time()
         for entry in await self.state.desired.all():
             self._take_desired(entry.key, entry.value)
+        stored = set()
         for number, entry in enumerate(await self.state.devices.all()):
             if entry.value is not None:
+                stored.add(entry.key)
                 try:
                     self.fleet.load(decode_json(entry.value, DeviceRecord), now)
                 except msgspec.DecodeError as error:
                     log.warning("the record of %s cannot be read: %s", printable(entry.key), error)
             if number % _BREATH == 0:
                 await trio.lowlevel.checkpoint()
+        # The bucket may have been emptied while the hub was away.
+        self.fleet.urgent.update(record.name for record in self.fleet.index if record.name not in stored)
         for entry in await self.state.history.all():
             if entry.value is not None:
                 self.fleet.load_history(entry.key, entry.value)

@@ -47,8 +47,8 @@ class Pages:
     def problem(self) -> str:
         """Return what is wrong with the service itself; "" if nothing is."""
         session = self._service.session
-        if session is None:
-            return f"the hub is away: {self._service.error}"
+        if session is None or not session.connection.is_open:
+            return f"the hub is away: {self._service.error or 'the connection broke'}"
         if not session.loaded.is_set():
             return "the state is being loaded"
         if self._service.system_error:
