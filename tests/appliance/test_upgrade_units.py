@@ -1,4 +1,4 @@
-"""The units beside the daemon's, for upgrades and renewals, and the package that a device makes again of what is installed."""
+"""The units beside the daemon's, for upgrades, renewals, configuration and the fleet, and the package that a device makes again of what is installed."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from eyot_cli.upgrade.install.repack import repack
 UNITS = (
     *("eyot-upgrade.path", "eyot-upgrade.service", "eyot-upgrade-fetch.service", "eyot-upgrade-fetch.timer"),
     *("eyot-renew.service", "eyot-renew.timer"),
+    *("eyot-configure.service", "eyot-configure.timer", "eyot-fleet.service"),
 )
 
 
@@ -55,6 +56,8 @@ def test_what_the_units_start_runs_on_debians_python(units: dict[str, Path]) -> 
         ("eyot-upgrade.service", ["none"], "usage: eyot-upgrade begin|continue"),
         ("eyot-upgrade-fetch.service", ["--help"], "--refused"),
         ("eyot-renew.service", ["--help"], "--if-due"),
+        ("eyot-configure.service", ["--help"], "eyot configure"),
+        ("eyot-fleet.service", ["--help"], "eyot-fleet"),
     ):
         command = re.search(r"(?m)^ExecStart=(\S+)((?: [a-z]+)*)", units[unit].read_text())
         assert command is not None
