@@ -102,7 +102,8 @@ class Server:
         accounts.keep_claims(self._system.server_info)
         leaf_links = LeafService(broker.links, accounts.authenticators.leaf)
         clients = ClientService(self.clients)
-        controls = Controls(leaf_links.reconnect, self._jetstream.forget_downstreams, self._in_background)
+        jetstream = self._jetstream
+        controls = Controls(leaf_links.reconnect, jetstream.forget_downstreams, jetstream.back_up, self._in_background)
         bundle = SupportBundle(self.clients, lambda: None if page.answers is None else page.answers.day())
         page = PageService(self.clients, lambda: self._jetstream.path, controls, bundle)
         # These outlive the connections.

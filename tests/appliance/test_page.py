@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -208,6 +209,14 @@ def test_a_user_logs_in_and_acts_by_keyboard(tmp_path: Path, browser: Chromium) 
         browser.press("Enter")
         browser.until("document.getElementById('outcome').textContent === 'The support bundle is downloaded.'")
         asyncio.run(eventually(lambda: any(tmp_path.glob("eyot-support-leaf-server-*.tar.gz")), WAIT_S))
+        streams = "document.getElementById('backup-stream')"
+        browser.value(f"{streams}.selectedIndex = [...{streams}.options].findIndex(o => o.text.startsWith('READINGS'))")
+        browser.value("document.querySelector('#backup button').focus()")
+        browser.press("Enter")
+        browser.until("document.getElementById('outcome').textContent === 'The backup of READINGS is downloaded.'")
+        asyncio.run(eventually(lambda: any(tmp_path.glob("eyot-backup-leaf-server-READINGS-*.zip")), WAIT_S))
+        with zipfile.ZipFile(*tmp_path.glob("eyot-backup-*.zip")) as archive:
+            assert [each.rpartition("/")[2] for each in archive.namelist()] == ["stream.tar.s2", "backup.json"]
         # A new tab has the cookie, and is not logged in; a reload of this one is.
         browser.open(f"{address}/eyot/page?again")
         browser.until("!document.getElementById('orders').hidden")
@@ -215,6 +224,7 @@ def test_a_user_logs_in_and_acts_by_keyboard(tmp_path: Path, browser: Chromium) 
         browser.open(f"{address}/eyot/page")
         browser.until("!document.getElementById('login').hidden")
         assert [each for each in browser.complaints if " 401 " not in each] == []
+        assert 'Page: "acc" from 127.0.0.1 backs up "ACC" "READINGS"' in pair.leaf.log()
         assert 'Page: "acc" from 127.0.0.1 reconnects link' in pair.leaf.log()
 
 

@@ -6,9 +6,12 @@ import asyncio
 import io
 import json
 import signal
+import subprocess
+import sys
 import tarfile
 import urllib.error
 import urllib.request
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -173,6 +176,38 @@ def test_a_user_reconnects_a_link_and_forgets_a_source(tmp_path: Path) -> None:
         log = device.log()
         assert 'Page: login of "acc" from 127.0.0.1 failed' in log
         assert 'Page: "acc" from 127.0.0.1 forgets "source" "ALL" of "ACC" "R" at "hub-server"' in log
+
+
+def test_a_user_backs_a_stream_up_and_it_is_restored(tmp_path: Path) -> None:
+    users = "eyot { http { page: true, users: [acc] } }\n"
+    with LeafPair("eyotd", "eyotd", tmp_path, leaf_config=LEAF + users) as pair:
+        device = pair.leaf
+        _, told, cookie = posted(device, "/eyot/login", {"user": "acc", "password": "acc"})
+        headers = {"Cookie": cookie, "X_Eyot_Token": told["token"]}
+
+        async def act(hub: Client, leaf: Client) -> None:
+            await copied(hub, leaf)
+            order = {"account": "ACC", "stream": "R"}
+            _, begun, _ = posted(device, "/eyot/actions/backup", order, **headers)
+            status, refused, _ = posted(device, "/eyot/actions/backup", order, **headers)
+            assert (status, "under way" in refused["error"]) == (409, True)
+            (tmp_path / "backup.zip").write_bytes(downloaded(device, f"/eyot/{begun['download']}", cookie))
+            await leaf.jetstream(timeout=WAIT_S).delete_stream("R")
+
+        pair.play(act)
+        with zipfile.ZipFile(tmp_path / "backup.zip") as archive:
+            archive.extractall(tmp_path)
+            folder = tmp_path / archive.namelist()[0].partition("/")[0]
+        eyot = [Path(sys.executable).with_name("eyot"), "-s", device.client_url("acc"), "restore", folder]
+        said = subprocess.run(eyot, capture_output=True, text=True, check=False)
+        assert (said.returncode, said.stdout) == (0, "R: 20 messages, 0 consumers\n"), said.stderr
+        assert "Backup of stream 'ACC > R' is complete" in device.log()
+
+
+def downloaded(server: ServerProcess, path: str, cookie: str) -> bytes:
+    request = urllib.request.Request(f"http://{server.host}:{server.monitor_port}{path}", headers={"Cookie": cookie})
+    with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
+        return bytes(answer.read())
 
 
 def _connected_again(device: ServerProcess, before: Any) -> bool:

@@ -43,6 +43,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("eyot.jetstream")
 
+#: Backups and restores at a time, in the whole server: each holds up to some 30 MiB. An account that has none may always begin one.
+TRANSFERS_MAX = 8
+#: Backups and restores of one account at a time.
+ACCOUNT_TRANSFERS_MAX = 4
+
 #: (the stream, why it failed)
 StreamDone = Callable[[Stream, StoreError | None], None]
 
@@ -308,6 +313,11 @@ class JetStreamAccount:
     def transfers(self) -> int:
         """Backups and restores under way."""
         return len(self.snapshots) + len(self.restores)
+
+    def has_transfer_room(self) -> bool:
+        """Return whether one more backup or restore may begin."""
+        own, total = self.transfers, self.server.transfers()
+        return own < min(ACCOUNT_TRANSFERS_MAX, TRANSFERS_MAX) and (own == 0 or total < TRANSFERS_MAX)
 
     def taken_in_memory(self) -> int:
         """Return the bytes of streams in memory in this process, those being restored included."""

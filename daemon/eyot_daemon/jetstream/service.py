@@ -21,6 +21,7 @@ from eyot_daemon.router.providers import HealthzQuery, Unhealthy
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.account import JetStreamAccount
     from eyot_daemon.jetstream.api_request import Endpoint
+    from eyot_daemon.jetstream.backup.download import Download
     from eyot_daemon.jetstream.consumer.consumers import Consumers
     from eyot_daemon.jetstream.running import RunningJetStream
     from eyot_store.store import Store
@@ -83,6 +84,16 @@ class JetStreamService:
             asked, lambda gone, kept, failure: done(gone, kept, "" if failure is None else failure.message)
         )
         return True
+
+    def back_up(self, account: str, stream: str, begun: Callable[[Download | None, str], None]) -> None:
+        """Begin a backup of a stream, which its receiver pulls; `begun` receives it, or why there is none."""
+        from eyot_daemon.jetstream.backup.download import begin_download
+
+        found = self.account(account)
+        if found is None:
+            begun(None, "there is no such stream")
+        else:
+            begin_download(found[0], stream, begun)
 
     def answer_also(self, endpoints: tuple[Endpoint, ...]) -> None:
         """Answer more requests of the JetStream API: those of a package above this one."""

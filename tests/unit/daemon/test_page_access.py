@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import bcrypt
-import msgspec
 import pytest
 import trio
 import trio.testing
 
-from eyot_daemon.config.read import load_options
 from eyot_daemon.leaf.remotes import LeafRemotes
-from eyot_daemon.monitor.page.access import Access
-from eyot_daemon.monitor.page.controls import Controls
 from eyot_daemon.router.broker import Broker
-from eyot_serving.http_server import HttpRequest, HttpResponse, PeerAddress
+from eyot_serving.http_server import HttpRequest, PeerAddress
 from eyot_serving.sessions import (
     ADDRESS_FAILURES_MAX,
     FAILURES_MAX,
@@ -33,71 +26,9 @@ from eyot_serving.sessions import (
 )
 from eyot_wire.conf import ConfError
 from eyot_wire.jetstream.forget_downstream import ForgetRequest
+from support.page_access import CONFIG, FAR, FAR_TLS, HASH, LOCAL, SOCKET, Page, set_cookie
 
-HASH = bcrypt.hashpw(b"hashed", bcrypt.gensalt(4)).decode()
-CONFIG = f"""
-eyot {{ http {{ page: true, users: [root, crypt, sensor] }} }}
-no_auth_user: root
-accounts {{ A {{ users: [
-    {{ user: root, password: secret }}, {{ user: crypt, password: "{HASH}" }}, {{ user: other, password: secret }}
-    {{ user: sensor, password: secret, allowed_connection_types: [MQTT] }}
-] }} }}
-"""
-LOCAL, FAR, FAR_TLS, SOCKET = PeerAddress("127.0.0.1"), PeerAddress("10.0.0.9"), PeerAddress("10.0.0.9", True), PeerAddress(unix=True)  # fmt: skip
 ORDER = {"account": "A", "stream": "S", "server": "hub", "kind": "source", "target": "ALL"}
-
-
-class Page:
-    """An `Access` with its controls noted, and the cookie and token of a browser."""
-
-    def __init__(self, tmp_path: Path) -> None:
-        self.broker = Broker(self.options(tmp_path, CONFIG))
-        self.asked: list[Any] = []
-        self.counts = (1, 0, "")
-        self.problem = ""
-        #: bcrypt checks that wait for a thread
-        self.waiting: list[Callable[[], None]] = []
-        self.access = Access(SimpleNamespace(broker=self.broker), Controls(self._reconnect, self._forget, self._later))  # type: ignore[arg-type]
-        self.cookie = self.token = ""
-
-    @staticmethod
-    def options(tmp_path: Path, text: str) -> Any:
-        file = tmp_path / "eyotd.conf"
-        file.write_text(text)
-        return load_options(file).options
-
-    def _reconnect(self, link: str) -> str:
-        self.asked.append(link)
-        return self.problem
-
-    def _forget(self, account: str, stream: str, asked: ForgetRequest, done: Callable[[int, int, str], None]) -> bool:
-        self.asked.append((account, stream, asked))
-        done(*self.counts)
-        return stream == "S"
-
-    def _later(self, check: Callable[[], bool], then: Callable[[bool], None]) -> None:
-        self.waiting.append(lambda: then(check()))
-
-    def request(self, path: str, body: object, peer: PeerAddress = LOCAL, **headers: str) -> HttpRequest:
-        sent = {"content-type": "application/json", "cookie": f"other=1; eyot_session={self.cookie}"}
-        sent |= {"x-eyot-token": self.token} | {name.replace("_", "-"): value for name, value in headers.items()}
-        return HttpRequest("POST", path, {}, "device:8222", sent, msgspec.json.encode(body), peer)
-
-    async def post(self, path: str, body: object, peer: PeerAddress = LOCAL, **headers: str) -> tuple[int, Any]:
-        answer = await self.access.answer(path, self.request(path, body, peer, **headers))
-        self.answer = answer
-        return answer.status, json.loads(answer.body)
-
-    async def login(self, user: str = "root", password: str = "secret", peer: PeerAddress = LOCAL) -> tuple[int, Any]:
-        status, told = await self.post("/eyot/login", {"user": user, "password": password}, peer)
-        if status == 200:
-            self.token = told["token"]
-            self.cookie = set_cookie(self.answer).partition(";")[0].partition("=")[2]
-        return status, told
-
-
-def set_cookie(answer: HttpResponse) -> str:
-    return dict(answer.headers)["Set-Cookie"]
 
 
 @pytest.fixture

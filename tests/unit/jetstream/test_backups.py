@@ -293,7 +293,7 @@ def test_nobody_ever_comes(fixture: ConsumerFixture) -> None:
 
 
 def test_a_stream_that_is_deleted_ends_its_backup(fixture: ConsumerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eyot_daemon.jetstream.backup.snapshot.SLICE_MESSAGES", 10)
+    monkeypatch.setattr("eyot_daemon.jetstream.backup.stream_archive.SLICE_MESSAGES", 10)
     random_payloads(fixture)
     to = receiver(fixture)
     fixture.request("STREAM.SNAPSHOT.S", {"deliver_subject": DELIVER.decode(), "chunk_size": 1024, "window_size": 1024})
@@ -356,7 +356,7 @@ def test_checking_first_finds_nothing_wrong(fixture: ConsumerFixture) -> None:
 
 
 def test_so_many_at_a_time(fixture: ConsumerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eyot_daemon.jetstream.api.archive.TRANSFERS_MAX", 1)
+    monkeypatch.setattr("eyot_daemon.jetstream.account.TRANSFERS_MAX", 1)
     answer, _ = take(fixture)
     begin(fixture, answer, "T", name="T", subjects=["t"])
     refused = fixture.request("STREAM.SNAPSHOT.S", {"deliver_subject": "x"})

@@ -25,11 +25,6 @@ from eyot_wire.jetstream.errors import JetStreamError, error, fail
 from eyot_wire.jetstream.model import RestorePart, RestoreRequest, SnapshotPart, SnapshotRequest
 from eyot_wire.subject import is_valid_literal
 
-#: Backups and restores at a time, in the whole server: each holds up to some 30 MiB. An account that has none may always begin one.
-TRANSFERS_MAX = 8
-#: Backups and restores of one account at a time.
-ACCOUNT_TRANSFERS_MAX = 4
-
 
 def _snapshot(request: ApiRequest) -> None:
     if request.body_is_empty:
@@ -106,8 +101,7 @@ def _forget(sessions: dict[Any, Any], what: Any) -> Callable[[], None]:
 
 
 def _check_room(request: ApiRequest) -> None:
-    own, total = request.jsa.transfers, request.jsa.server.transfers()
-    if own >= min(ACCOUNT_TRANSFERS_MAX, TRANSFERS_MAX) or (own and total >= TRANSFERS_MAX):
+    if not request.jsa.has_transfer_room():
         raise JetStreamError(error(JSInsufficientResourcesErr))
 
 

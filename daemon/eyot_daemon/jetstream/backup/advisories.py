@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.advisories import PREFIX, Advisory, AuditClient, publish, wanted
-from eyot_daemon.router.subscription import IMPORTED
+from eyot_daemon.router.subscription import IMPORTED, Origin
 from eyot_wire.jetstream.model import StreamState, ns_to_rfc3339
 from eyot_wire.jetstream.struct import always
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.api_request import ApiRequest
+    from eyot_daemon.jetstream.account import JetStreamAccount
     from eyot_daemon.router.account import Account
 
 
@@ -44,14 +44,12 @@ class RestoreComplete(Advisory, kw_only=True):
 
 
 class ArchiveAdvisories:
-    """The advisories of one backup or restore; `request` started it."""
+    """The advisories of one backup or restore; `origin` started it, None: the server itself."""
 
-    def __init__(self, request: "ApiRequest", stream: str) -> None:
-        jsa = request.jsa
+    def __init__(self, jsa: "JetStreamAccount", stream: str, origin: Origin | None) -> None:
         self._account: Account = jsa.account
         self._stream = stream
         self._domain = jsa.domain
-        origin = request.origin
         kind = "" if origin is None or origin is IMPORTED else origin.kind.name.title()
         self._client = AuditClient(acc=jsa.account.name, kind=kind)
         self._start = self._now()

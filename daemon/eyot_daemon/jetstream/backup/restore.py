@@ -160,7 +160,7 @@ class Restore:
         self._account = request.jsa.account
         self._timers = self._account.broker.timers
         self._beside = request.jsa.server.beside
-        self._advisories = ArchiveAdvisories(request, config.name)
+        self._advisories = ArchiveAdvisories(request.jsa, config.name, request.origin)
         self._ended = ended
         self._reader = ArchiveReader(config.name)
         self._chunks: deque[_Chunk] = deque()

@@ -1,31 +1,24 @@
 """A backup in progress: a stream's messages and consumers, sent as chunks of an archive to a subject.
 
-The loop reads a slice of the log, a thread encodes it, the loop sends complete chunks; then the next slice follows.
-Each chunk requests an answer on `$JS.SNAPSHOT.ACK.<stream>.<id>.<size>.<n>`. A window limits the unanswered bytes, so a
-slow receiver slows the reading. Memory holds a slice, a block and a chunk.
+The loop reads a slice of the log, a thread encodes it (`stream_archive.py`), the loop sends complete chunks; then the next
+slice follows. Each chunk requests an answer on `$JS.SNAPSHOT.ACK.<stream>.<id>.<size>.<n>`. A window limits the unanswered
+bytes, so a slow receiver slows the reading. Memory holds a slice, a block and a chunk.
 
-The archive contains what the stream held at the start: messages up to its last sequence then, consumers in their state
-then. Messages deleted meanwhile may be missing. `jsck` requests a check before: every record is read and its checksum
-verified.
+`jsck` requests a check before: every record is read and its checksum verified.
 
 The end is an empty message: `204` in its header if a whole chunk preceded it (as in nats-server), `408` when the
 receiver is disconnected or does not answer, `500` when the stream cannot be read.
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.backup.advisories import ArchiveAdvisories
-from eyot_daemon.jetstream.backup.consumer_archive import ArchivedConsumer, archived
-from eyot_daemon.jetstream.consumer.consumer import Consumer
+from eyot_daemon.jetstream.backup.stream_archive import StreamArchive
 from eyot_daemon.jetstream.deliver_subject import has_interest
-from eyot_daemon.jetstream.stream.info import stream_state
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_store.errors import StoreError
-from eyot_wire.archive.values import ArchivedMessage
-from eyot_wire.archive.writer import FlatWriter, TarWriter, Writer
-from eyot_wire.jetstream.model import encode, ns_to_rfc3339
 from eyot_wire.nuid import nuid
 
 if TYPE_CHECKING:
@@ -43,15 +36,10 @@ WINDOW_BYTES, WINDOW_BYTES_MAX = 8 << 20, 32 << 20
 FLOW_WAIT_S = 5.0
 #: Longest wait for interest in the deliver subject.
 INTEREST_WAIT_S = 2.0
-#: Bytes read and encoded at a time: a few milliseconds of the loop, and of the thread.
-SLICE_MESSAGES = 512
-SLICE_BYTES = 256 << 10
 
 _DONE = b"NATS/1.0 204\r\n\r\n"
 _NO_INTEREST = b"NATS/1.0 408 No Interest\r\n\r\n"
 _NO_FLOW = b"NATS/1.0 408 No Flow Response\r\n\r\n"
-
-_Job = Callable[[], bytes]
 
 
 class Snapshot:
@@ -63,19 +51,18 @@ class Snapshot:
         self, request: "ApiRequest", stream: "Stream", asked: "SnapshotRequest", ended: Callable[[], None]
     ) -> None:
         self.stream = stream
-        self.state = stream_state(stream)
+        archive = StreamArchive(stream, with_consumers=not asked.no_consumers)
+        self.state = archive.state
         self._account = stream.account
         self._timers = stream.broker.timers
         self._beside = request.jsa.server.beside
-        self._advisories = ArchiveAdvisories(request, stream.name)
+        self._advisories = ArchiveAdvisories(request.jsa, stream.name, request.origin)
         self._ended = ended
         self._deliver = asked.deliver_subject.encode()
         self._chunk = min(max(asked.chunk_size or CHUNK_BYTES, CHUNK_BYTES_MIN), CHUNK_BYTES_MAX)
         window = min(max(asked.window_size or WINDOW_BYTES, CHUNK_BYTES_MIN), WINDOW_BYTES_MAX)
         self._slots = max(window, self._chunk) // self._chunk
-        self._consumers = [] if asked.no_consumers else self._archived_consumers()
-        self._last_seq = self.state.last_seq = stream.log.committed_seq
-        self._jobs = self._work()
+        self._jobs = archive.jobs()
         self._ready = bytearray()
         self._working = False
         self._made = False  # nothing is left to do but to send
@@ -241,56 +228,6 @@ class Snapshot:
             return
         self._ready += data
         self._go_on()
-
-    # -- content -----------------------------------------------------------------------------------------------------
-
-    def _archived_consumers(self) -> list[ArchivedConsumer]:
-        """Return the consumers that belong into a backup, in their present state; for a memory stream also those in memory."""
-        found = [each for each in self.stream.consumers.values() if isinstance(each, Consumer)]
-        keeps_all = self.stream.config.storage == "memory"
-        return [archived(each) for each in found if not each.config.direct and (keeps_all or each.durable)]
-
-    def _work(self) -> Generator[_Job, None, None]:
-        """Yield the jobs that make the archive. Each slice is read when its job is requested; raises StoreError."""
-        stream = self.stream
-        kind = FlatWriter if stream.config.storage == "memory" else TarWriter
-        writer: Writer = kind(stream.name, stream.broker.clock.now_ns())
-        config, created = encode(stream.config), ns_to_rfc3339(stream.created_ns)
-        self.state.consumer_count = len(self._consumers)
-        state = encode(self.state)
-        last_ts_ns = stream.log.state.last_ts_ns
-        yield lambda: writer.begin(config, created, state)
-        if writer.consumers_first:
-            yield from self._consumer_jobs(writer)
-        for messages in self._slices():
-            yield _messages_job(writer, messages)
-        yield lambda: writer.messages_end(self._last_seq, last_ts_ns)
-        if not writer.consumers_first:
-            yield from self._consumer_jobs(writer)
-        yield writer.end
-
-    def _consumer_jobs(self, writer: Writer) -> Iterator[_Job]:
-        for each in self._consumers:
-            yield _consumer_job(writer, each)
-
-    def _slices(self) -> Iterator[list[ArchivedMessage]]:
-        seq = 1
-        while seq <= self._last_seq:
-            if not self.stream.live:
-                raise StoreError("closed", "stream closed")
-            read = self.stream.log.read(seq, max_messages=SLICE_MESSAGES, max_bytes=SLICE_BYTES, up_to=self._last_seq)
-            if not read.messages and read.next_seq <= seq:
-                break
-            seq = read.next_seq
-            yield [ArchivedMessage(m.seq, m.ts_ns, m.subject, m.header, m.payload) for m in read.messages]
-
-
-def _messages_job(writer: Writer, messages: list[ArchivedMessage]) -> _Job:
-    return lambda: writer.messages(messages)
-
-
-def _consumer_job(writer: Writer, each: ArchivedConsumer) -> _Job:
-    return lambda: writer.consumer(each.name, each.config, each.created, each.progress)
 
 
 def _failed(text: str) -> bytes:

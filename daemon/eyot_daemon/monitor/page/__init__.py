@@ -3,6 +3,7 @@
     page.html    what the browser shows: one document, no request to another origin
     answers.py   the addresses below `/eyot/`, and who may ask
     access.py    login, actions and their rules, with the sessions of `eyot_serving`; controls.py: what the actions steer
+    backup_download.py  backups of streams for the browser
     report.py    `/eyot/page.json`
     history.py   the last day of each stream, kept in a ring
     sampler.py   the samples of the history

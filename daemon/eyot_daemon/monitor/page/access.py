@@ -1,6 +1,6 @@
 """Login and actions of the local page: who may do what, and each done thing as a line of the log.
 
-Every address here takes a POST of JSON from the page's own origin. Passwords are accepted over the Unix socket, from this
+Every address here but a backup's download takes a POST of JSON from the page's own origin. Passwords are accepted over the Unix socket, from this
 machine, and over TLS alone. Without `eyot { http { users } }` nobody logs in, and nothing acts.
 """
 
@@ -17,7 +17,8 @@ from eyot_daemon.auth.configured import ConfigAuthenticator
 from eyot_daemon.auth.login import Deferred, Login, Peer
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.config.options import Options
-from eyot_daemon.monitor.page.controls import Controls
+from eyot_daemon.monitor.page.backup_download import BackupDownloads
+from eyot_daemon.monitor.page.controls import Backup, Controls
 from eyot_serving.browsers import cookie_of, foreign_problem, quoted, set_cookie
 from eyot_serving.http_server import HttpRequest, HttpResponse, PeerAddress
 from eyot_serving.sessions import SESSION_S, WINDOW_S, Attempts, Session, Sessions
@@ -27,8 +28,10 @@ from eyot_wire.jetstream.forget_downstream import ForgetRequest
 log = logging.getLogger("eyot.monitor")
 
 SESSION, LOGIN, LOGOUT = "/eyot/session", "/eyot/login", "/eyot/logout"
-RECONNECT, FORGET = "/eyot/actions/reconnect", "/eyot/actions/forget"
-PATHS = (SESSION, LOGIN, LOGOUT, RECONNECT, FORGET)
+RECONNECT, FORGET, BACK_UP = "/eyot/actions/reconnect", "/eyot/actions/forget", "/eyot/actions/backup"
+PATHS = (SESSION, LOGIN, LOGOUT, RECONNECT, FORGET, BACK_UP)
+#: The download of a backup: the one address that takes a GET.
+BACKUP = "/eyot/backup"
 COOKIE = "eyot_session"
 #: The header with the session's token: a form of another site cannot send it.
 PROOF_HEADER = "x-eyot-token"
@@ -59,6 +62,13 @@ class ForgetOrder(Struct, frozen=True, forbid_unknown_fields=True):
     server: str
     kind: str
     target: str
+
+
+class BackupOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """Back one stream up, as `eyot backup STREAM` does."""
+
+    account: str
+    stream: str
 
 
 class SessionReport(Struct, frozen=True, kw_only=True):
@@ -92,6 +102,7 @@ class Access:
         self._sessions = Sessions(now)
         self._attempts = Attempts(now)
         self._known_users: _Known | None = None
+        self._downloads = BackupDownloads(self._broker)
 
     async def answer(self, path: str, request: HttpRequest) -> HttpResponse:
         """Answer one of `PATHS`."""
@@ -117,6 +128,8 @@ class Access:
                 return self._logout(request, session)
             if path == RECONNECT:
                 return self._reconnect(request, session, msgspec.json.decode(request.body, type=LinkOrder))
+            if path == BACK_UP:
+                return await self._back_up(request, session, msgspec.json.decode(request.body, type=BackupOrder))
             return await self._forget(request, session, msgspec.json.decode(request.body, type=ForgetOrder))
         except (msgspec.DecodeError, UnicodeError):
             return refusal(400, "the body is not the JSON that this address takes")
@@ -126,8 +139,9 @@ class Access:
     def session(self, request: HttpRequest) -> Session | None:
         """Return the session of a request, if its user may still log in with the same password."""
         session = self._sessions.find(cookie_of(request, COOKIE), request.headers.get(PROOF_HEADER, ""))
-        if session is None:
-            return None
+        return None if session is None else self._still_allowed(session)
+
+    def _still_allowed(self, session: Session) -> Session | None:
         if session.user not in self._users() or self._known().passwords.get(session.user) != session.proof:
             self._sessions.end(session)
             return None
@@ -245,6 +259,43 @@ class Access:
         await ended.wait()
         problem, status = outcome[0]
         return refusal(status, problem) if problem else _done("Forgotten.")
+
+    async def _back_up(self, request: HttpRequest, session: Session, order: BackupOrder) -> HttpResponse:
+        ended = trio.Event()
+        outcome: list[tuple[Backup | None, str]] = []
+        is_waiting = True
+
+        def begun(backup: Backup | None, problem: str) -> None:
+            self._audit(request, session, f"{words}: refused: {problem}" if problem else words)
+            if backup is not None and not is_waiting:
+                backup.stop("the browser has gone")
+            outcome.append((backup, problem))
+            ended.set()
+
+        words = f"backs up {quoted(order.account)} {quoted(order.stream)}"
+        self._controls.back_up(order.account, order.stream, begun)
+        self._broker.flush()
+        try:
+            await ended.wait()
+        finally:
+            is_waiting = False
+        backup, problem = outcome[0]
+        if backup is None:
+            return refusal(409, problem)
+        ticket = self._downloads.add(backup, session, order.stream)
+        return _json({"done": f"The backup of {order.stream} is downloaded.", "download": f"backup?ticket={ticket}"})
+
+    def backup(self, request: HttpRequest) -> HttpResponse:
+        """Answer `BACKUP`: the download of a backup that the same session has begun, once."""
+        if request.method != "GET":
+            return refusal(405, "this address takes GET", ("Allow", "GET"))
+        ticket = request.query.get("ticket", "")
+        own = self._sessions.reader(cookie_of(request, COOKIE))
+        if own is None or self._still_allowed(own) is None or not _is_secure(request.peer):
+            return refusal(401, "log in first")
+        if self._downloads.session_of(ticket) is not own:
+            return refusal(404, "the download has begun or has expired: back up again")
+        return self._downloads.response(ticket, _HEADERS)
 
 
 def _forgotten(forgotten: int, kept: int, error: str) -> tuple[str, int]:

@@ -16,8 +16,8 @@ from importlib import resources
 import msgspec
 
 from eyot_daemon.client.clients import Clients
+from eyot_daemon.monitor.page.access import BACKUP, Access
 from eyot_daemon.monitor.page.access import PATHS as ACTION_PATHS
-from eyot_daemon.monitor.page.access import Access
 from eyot_daemon.monitor.page.history import History, HistoryReport
 from eyot_daemon.monitor.page.report import PageReporter
 from eyot_daemon.monitor.page.support_bundle import PATH as BUNDLE
@@ -25,7 +25,7 @@ from eyot_daemon.monitor.page.support_bundle import SupportBundle, as_response
 from eyot_serving.browsers import is_own_name
 from eyot_serving.http_server import HttpRequest, HttpResponse, plain_text
 
-PATHS = ("/eyot/page", "/eyot/page.json", "/eyot/history.json", BUNDLE, *ACTION_PATHS)
+PATHS = ("/eyot/page", "/eyot/page.json", "/eyot/history.json", BUNDLE, BACKUP, *ACTION_PATHS)
 _INLINE = re.compile(rb"<(style|script)>(.*?)</\1>", re.DOTALL)
 _MINUTE_NS = 60 * 10**9
 _HEADERS = (
@@ -55,6 +55,8 @@ class PageAnswers:
             return plain_text("the page is not served under this name: see eyot { http { hosts } }", 421)
         if path in ACTION_PATHS:
             return self._access.answer(path, request)
+        if path == BACKUP:
+            return self._access.backup(request)
         if request.method not in ("GET", "HEAD") and (path, request.method) != (BUNDLE, "POST"):
             return plain_text("Method Not Allowed", 405, [("Allow", "GET, HEAD")])
         if path == "/eyot/page":
