@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from eyot_fleet.device_record import STATES
-from eyot_serving.http_server import HttpRequest, HttpResponse, plain_text
+from eyot_serving.http_messages import HttpRequest, HttpResponse, plain_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

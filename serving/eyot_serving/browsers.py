@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from eyot_serving.http_server import HttpRequest
+    from eyot_serving.http_messages import HttpRequest
 
 _NAME_CHARS_MAX = 64
 

@@ -11,17 +11,16 @@ import errno
 import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from email.utils import formatdate
 from http import HTTPStatus
-from ipaddress import IPv6Address, ip_address
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import h11
 import trio
 
+from eyot_serving.http_messages import HttpRequest, HttpResponse, PeerAddress, plain_text
 from eyot_serving.tls_alert import SmallReads, handshake
 
 log = logging.getLogger("eyot.monitor")
@@ -45,56 +44,6 @@ _GONE = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.EPERM})
 _CLOSED = frozenset({errno.EBADF, errno.EINVAL, errno.ENOTSOCK})
 #: Pause before the next accept() after any other error (no more files, no memory), seconds.
 ACCEPT_AGAIN_S = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class PeerAddress:
-    """Where a request comes from. `host`: the address, "" for the Unix socket. `tls`: whether the connection is encrypted."""
-
-    host: str = ""
-    tls: bool = False
-    unix: bool = False
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the bytes stay on this machine: the Unix socket, or an address of the loopback."""
-        if self.unix:
-            return True
-        try:
-            address = ip_address(self.host)
-        except ValueError:
-            return False
-        if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-            return address.ipv4_mapped.is_loopback
-        return address.is_loopback
-
-
-@dataclass(frozen=True, slots=True)
-class HttpRequest:
-    """A request. `path` is decoded; of a parameter that is given more than once, `query` has the last value.
-
-    `host`: the header of that name, "" without one. `headers`: names in lower case; of a repeated header, the last value.
-    """
-
-    method: str
-    path: str
-    query: dict[str, str]
-    host: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes = b""
-    peer: PeerAddress = PeerAddress()
-
-
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
-    """A response with all of its body."""
-
-    body: bytes
-    content_type: str = "application/json"
-    status: int = 200
-    headers: Sequence[tuple[str, str]] = ()
-    #: what follows the body, part after part, until the iterator ends; the connection then ends, too
-    stream: Callable[[], AbstractAsyncContextManager[AsyncIterator[bytes]]] | None = None
 
 
 Handler = Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]
@@ -299,11 +248,6 @@ class _Connection:
         data = self._http.send(event)
         if data:
             await self._stream.send_all(data)
-
-
-def plain_text(text: str, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> HttpResponse:
-    """Return a response of one or more lines of text."""
-    return HttpResponse(f"{text}\n".encode(), "text/plain; charset=utf-8", status, headers)
 
 
 def _plain(status: int, headers: Sequence[tuple[str, str]] = ()) -> HttpResponse:

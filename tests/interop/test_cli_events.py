@@ -47,10 +47,10 @@ def client(server: ServerProcess, user: str, name: str = "") -> RawClient:
     return RawClient(server.client_port, user=user, name=name, verbose=False, headers=True, **{"pass": user})
 
 
-def listened(server: ServerProcess, account: str, subject: str) -> None:
-    """Return when somebody of the account subscribes to the subject."""
+def listened(server: ServerProcess, account: str, subject: str, *, by_somebody: bool = True) -> None:
+    """Return when somebody of the account subscribes to the subject, or nobody does any more."""
     deadline = time.monotonic() + LIMIT_S
-    while not server.monitor(f"/subsz?subs=1&acc={account}&test={subject}").get("total"):
+    while bool(server.monitor(f"/subsz?subs=1&acc={account}&test={subject}").get("total")) is not by_somebody:
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
@@ -69,6 +69,7 @@ def listening(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> Listeni
         monkeypatch.setattr(sys, "argv", words)
         codes: list[int] = []
         thread = threading.Thread(target=lambda: codes.append(main()), daemon=True)
+        listened(server, account, READY, by_somebody=False)  # the connection of the one before may not be gone yet
         thread.start()
         listened(server, account, READY)
         yield

@@ -10,7 +10,7 @@ import msgspec
 from eyot_fleet.login import Login
 from eyot_fleet.web.site import Site
 from eyot_fleet.web_options import WebOptions
-from eyot_serving.http_server import HttpRequest, HttpResponse, PeerAddress
+from eyot_serving.http_messages import HttpRequest, HttpResponse, PeerAddress
 from support.fleet_page import OPTIONS, MemoryBackend, MemoryLogin
 
 LOCAL, FAR, FAR_TLS = PeerAddress("127.0.0.1"), PeerAddress("10.0.0.9"), PeerAddress("10.0.0.9", True)

@@ -15,7 +15,7 @@ from eyot_daemon.config.read import load_options
 from eyot_daemon.monitor.page.access import Access
 from eyot_daemon.monitor.page.controls import Controls
 from eyot_daemon.router.broker import Broker
-from eyot_serving.http_server import HttpRequest, HttpResponse, PeerAddress
+from eyot_serving.http_messages import HttpRequest, HttpResponse, PeerAddress
 from eyot_wire.jetstream.forget_downstream import ForgetRequest
 
 HASH = bcrypt.hashpw(b"hashed", bcrypt.gensalt(4)).decode()

@@ -22,7 +22,9 @@ def reissue() -> None:
 @click.option("--convert-to-signing-key", "convert", is_flag=True, help="keep the old key as a signing key")
 @in_changing_session
 def reissue_operator(session: Session, name: str | None, convert: bool) -> None:
-    """Sign the operator with a new key (or -K), and its accounts again where the old one did.
+    """Sign the operator with a new key, and its accounts again.
+
+    The key is made, or given with -K. Accounts are signed again where the old key had signed them.
 
     Servers and devices know an operator by its key: all servers need the new configuration, and devices that enrolled
     renew only after they enrolled anew. With --convert-to-signing-key accounts stay as they are.

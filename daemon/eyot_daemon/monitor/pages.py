@@ -37,7 +37,8 @@ from eyot_daemon.monitor.page.support_bundle import PATH as BUNDLE
 from eyot_daemon.monitor.page.support_bundle import SupportBundle, as_response
 from eyot_daemon.monitor.queries import Query, connz_query, healthz_query, jsz_query, leafz_query, subsz_query
 from eyot_daemon.net.binding import bind
-from eyot_serving.http_server import HttpRequest, HttpResponse, plain_text, serve
+from eyot_serving.http_messages import HttpRequest, HttpResponse, plain_text
+from eyot_serving.http_server import serve
 
 log = logging.getLogger("eyot.monitor")
 

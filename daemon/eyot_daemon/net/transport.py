@@ -367,13 +367,14 @@ class SocketTransport:
                 with suppress(OSError):
                     self._sock.close()
                 self._limits.lagging.discard(self)
+                self._turn.readers.held.discard(self)
                 # These would be reference cycles, which wait for the garbage collector.
                 self._session = None
                 del self._spawn
 
     def _listen_to_peer(self) -> None:
-        """Be read from now on. A kernel that has no room to watch one more socket ends this connection only."""
-        if self._closing:
+        """Be read from now on, unless it is to wait. A kernel that has no room to watch one more socket ends this connection only."""
+        if self._closing or self._stall_s or self in self._turn.readers.held:
             return
         try:
             self._turn.readers.add(self._sock, self)
@@ -393,7 +394,8 @@ class SocketTransport:
             return 0
         reason, failed = CLIENT_CLOSED, False
         try:
-            size = self._sock.recv_into(_read_buffer, self._read_size)
+            most = min(self._read_size, READ_SIZE) if self._turn.readers.held else self._read_size
+            size = self._sock.recv_into(_read_buffer, most)
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError as error:
@@ -430,20 +432,23 @@ class SocketTransport:
         session.received(data)
 
     def stall(self, seconds: float) -> None:
-        """Wait before the next read."""
-        if not self._closing:
+        """Wait before the next read. Who waits at a gate already need not."""
+        if not self._closing and self not in self._turn.readers.held:
             self._turn.readers.remove(self._sock)
             self._stall_s = seconds
             self._call.set()
 
     def hold(self, gate: Gate) -> None:
-        """Wait at the gate before the next read."""
-        if not self._closing:
+        """Wait at the gate before the next read. Who waits at another one already meets this one after it."""
+        if not self._closing and self not in self._turn.readers.held:
             self._turn.readers.remove(self._sock)
+            self._turn.readers.held.add(self)
             self._gate = gate
+            self._read_size = min(self._read_size, READ_SIZE)
             gate.wait(self._read_on, self._limits.hold_s)
 
     def _read_on(self) -> None:
+        self._turn.readers.held.discard(self)
         if self._gate is not None and self._gate.is_shut:
             self._gate = None  # it was long enough: one read
         self._listen_to_peer()

@@ -96,13 +96,17 @@ class Readers:
         self._turn: list[Reader] = []  # read in the turn that is under way
         self._turn_bytes = 0
         self._one_by_one = False
+        #: those that wait at a gate: until they go on, reads are not large, since each brings that much before its reader is held
+        self.held: set[Reader] = set()
 
     def __len__(self) -> int:
         return len(self._readers)
 
     def add(self, sock: Socket, reader: Reader) -> None:
-        """Have `reader` read whenever `sock` is readable (or has failed), until it is removed."""
+        """Have `reader` read whenever `sock` is readable (or has failed), until it is removed. What is read already stays so."""
         fd = sock.fileno()
+        if self._readers.get(fd) is reader:
+            return
         self._opened().register(fd, select.EPOLLIN)
         self._readers[fd] = reader
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from eyot_fleet.web.nats_login import NatsLogin
     from eyot_fleet.web.oidc import OidcLogin
     from eyot_fleet.web_options import WebOptions
-    from eyot_serving.http_server import HttpRequest, HttpResponse
+    from eyot_serving.http_messages import HttpRequest, HttpResponse
 
 log = logging.getLogger("eyot.fleet")
 

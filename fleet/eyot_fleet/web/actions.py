@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from eyot_fleet.web.access import Access
     from eyot_fleet.web.backend import Backend
     from eyot_fleet.web.trust_commands import TrustCommands
-    from eyot_serving.http_server import HttpRequest, HttpResponse
+    from eyot_serving.http_messages import HttpRequest, HttpResponse
 
 log = logging.getLogger("eyot.fleet")
 

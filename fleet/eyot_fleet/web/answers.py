@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import msgspec
 
-from eyot_serving.http_server import HttpResponse
+from eyot_serving.http_messages import HttpResponse
 
 HEADERS = (
     ("Cache-Control", "no-store"),

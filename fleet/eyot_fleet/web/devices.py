@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eyot_fleet.web.backend import Backend
-    from eyot_serving.http_server import HttpRequest, HttpResponse
+    from eyot_serving.http_messages import HttpRequest, HttpResponse
 
 #: Devices of one page of the list.
 SIZE_MAX: Final = 200

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from eyot_fleet.web.answers import refusal
-from eyot_serving.http_server import HttpResponse
+from eyot_serving.http_messages import HttpResponse
 
 if TYPE_CHECKING:
-    from eyot_serving.http_server import HttpRequest
+    from eyot_serving.http_messages import HttpRequest
 
 _TYPES: Final = {
     "html": "text/html; charset=utf-8",

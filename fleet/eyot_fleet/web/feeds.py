@@ -18,7 +18,7 @@ from msgspec import Struct
 from eyot_fleet.web.answers import HEADERS, refusal
 from eyot_fleet.web.backend import Freshness
 from eyot_fleet.web.views import Row, row_of
-from eyot_serving.http_server import HttpResponse
+from eyot_serving.http_messages import HttpResponse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from eyot_fleet.login import Login
     from eyot_fleet.web.backend import Backend
     from eyot_fleet.web_options import WebOptions
-    from eyot_serving.http_server import HttpRequest, HttpResponse
+    from eyot_serving.http_messages import HttpRequest, HttpResponse
 
 log = logging.getLogger("eyot.fleet")
 

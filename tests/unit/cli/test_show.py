@@ -72,6 +72,7 @@ class Target:
 
     control = "socket"
     as_json = False
+    group = ""
 
     def __init__(self, report: Any) -> None:
         self._body = msgspec.json.encode(report)

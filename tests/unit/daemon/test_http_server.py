@@ -12,7 +12,8 @@ import pytest
 import trio
 
 from eyot_serving import http_server
-from eyot_serving.http_server import HttpRequest, HttpResponse, PeerAddress, serve
+from eyot_serving.http_messages import HttpRequest, HttpResponse, PeerAddress
+from eyot_serving.http_server import serve
 from support.certificates import Authority
 
 

@@ -13,7 +13,7 @@ import trio.testing
 
 from eyot_daemon.leaf.remotes import LeafRemotes
 from eyot_daemon.router.broker import Broker
-from eyot_serving.http_server import HttpRequest, PeerAddress
+from eyot_serving.http_messages import HttpRequest, PeerAddress
 from eyot_serving.sessions import (
     ADDRESS_FAILURES_MAX,
     FAILURES_MAX,

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from eyot_daemon.monitor.page.backup_download import TICKET_S
-from eyot_serving.http_server import HttpRequest, HttpResponse, PeerAddress
+from eyot_serving.http_messages import HttpRequest, HttpResponse, PeerAddress
 from support.page_access import FAR, LOCAL, Page, Pulled
 
 ORDER = {"account": "A", "stream": "S/../\u202e"}

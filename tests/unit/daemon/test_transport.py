@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,9 @@ from eyot_daemon.net.transport import (
     TransportLimits,
 )
 from eyot_daemon.turn.backpressure import Gate
+from eyot_daemon.turn.clock import Clock
 from eyot_daemon.turn.readers import Readers
+from eyot_daemon.turn.timers import Timers
 from support.certificates import Authority
 
 
@@ -417,6 +420,57 @@ async def test_what_came_with_the_handshake_is_read(version: ssl.TLSVersion) -> 
     first = b"".join(b"%07d" % n for n in range(9_000))
     async with over_tls_socket(first=first, version=version) as link:
         assert await receive(link.peer, len(first)) == first
+
+
+class Door:
+    """A gate that a test opens."""
+
+    def __init__(self, timers: Timers) -> None:
+        self.is_shut = True
+        self.gate = Gate(timers, lambda: self.is_shut)
+
+    def open(self) -> None:
+        self.is_shut = False
+        self.gate.open()
+
+
+PAUSES = ("first door", "second door", "stall")
+
+
+@pytest.mark.parametrize("pauses", [pauses for count in (1, 2, 3) for pauses in product(PAUSES, repeat=count)])
+@pytest.mark.parametrize("opened", [over_socket, over_tls_socket])
+async def test_a_peer_that_must_wait_twice_is_read_once_it_may(
+    opened: Open, pauses: tuple[str, ...], autojump_clock: trio.testing.MockClock
+) -> None:
+    """What came with a handshake may make it wait before it is read for the first time, and a turn's end while it waits."""
+    doors = {name: Door(Timers(Clock())) for name in PAUSES[:2]}
+    arguments = {"first": b"login"} if opened is over_tls_socket else {}
+    async with opened(**arguments) as link:
+        session, transport = link.session, link.session.transport
+        assert isinstance(transport, SocketTransport)
+
+        def pause(data: bytes) -> None:
+            session.on_data = None
+            for each in pauses:
+                if each == "stall":
+                    transport.stall(0.05)
+                else:
+                    transport.hold(doors[each].gate)
+
+        session.on_data = pause
+        if not arguments:
+            await link.peer.send_all(b"login")
+        await trio.sleep(0.01)
+        assert session.got == b"login"
+        await link.peer.send_all(b" more")
+        await trio.sleep(0.01)
+        assert session.got == b"login", "it waits"
+        for door in doors.values():
+            door.open()
+        await link.peer.send_all(b" still")
+        assert await receive(link.peer, len(b" more still")) == b" more still"
+        assert not session.closed
+        assert not link.turn.readers.held
 
 
 async def test_records_in_pieces_and_together_are_read_as_one_stream() -> None:

@@ -20,7 +20,7 @@ from eyot_daemon.config.options import Options
 from eyot_daemon.monitor.page.backup_download import BackupDownloads
 from eyot_daemon.monitor.page.controls import Backup, Controls
 from eyot_serving.browsers import cookie_of, foreign_problem, quoted, set_cookie
-from eyot_serving.http_server import HttpRequest, HttpResponse, PeerAddress
+from eyot_serving.http_messages import HttpRequest, HttpResponse, PeerAddress
 from eyot_serving.sessions import SESSION_S, WINDOW_S, Attempts, Session, Sessions
 from eyot_wire.info import ClientConnect
 from eyot_wire.jetstream.forget_downstream import ForgetRequest

@@ -23,7 +23,7 @@ from eyot_daemon.monitor.page.report import PageReporter
 from eyot_daemon.monitor.page.support_bundle import PATH as BUNDLE
 from eyot_daemon.monitor.page.support_bundle import SupportBundle, as_response
 from eyot_serving.browsers import is_own_name
-from eyot_serving.http_server import HttpRequest, HttpResponse, plain_text
+from eyot_serving.http_messages import HttpRequest, HttpResponse, plain_text
 
 PATHS = ("/eyot/page", "/eyot/page.json", "/eyot/history.json", BUNDLE, BACKUP, *ACTION_PATHS)
 _INLINE = re.compile(rb"<(style|script)>(.*?)</\1>", re.DOTALL)

@@ -20,7 +20,7 @@ import trio
 from eyot_daemon.monitor.page.controls import Backup
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.turn.timers import TimerHandle
-from eyot_serving.http_server import HttpResponse
+from eyot_serving.http_messages import HttpResponse
 from eyot_serving.sessions import Session
 
 #: How long a backup waits for the browser to fetch it, seconds.

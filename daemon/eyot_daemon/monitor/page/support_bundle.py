@@ -18,7 +18,7 @@ from eyot_daemon.monitor import server as monitor_server
 from eyot_daemon.monitor.page.recent_log import RecentLog
 from eyot_daemon.process.service import ReloadSteps, Runtime
 from eyot_daemon.router.providers import HealthzQuery, JszQuery, LeafzQuery, Unhealthy
-from eyot_serving.http_server import HttpResponse
+from eyot_serving.http_messages import HttpResponse
 from eyot_wire.go.time import ns_to_rfc3339
 
 if TYPE_CHECKING:
