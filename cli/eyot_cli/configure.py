@@ -7,6 +7,7 @@ taken back.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import tempfile
@@ -22,9 +23,11 @@ from eyot_cli.failure import Failure
 from eyot_cli.private_files import remove, write_private
 from eyot_cli.show import print_json, print_line
 from eyot_cli.target import Target
+from eyot_cli.upgrade.install.places import Places
+from eyot_cli.upgrade.status import read_last
 from eyot_wire.conf.errors import ConfError
 from eyot_wire.conf.parser import parse_file
-from eyot_wire.desired import APPLIED, REFUSED, ROLLED_BACK, SETTINGS, ConfigReport, DesiredDocument
+from eyot_wire.desired import APPLIED, REFUSED, ROLLED_BACK, SETTINGS, ConfigReport, DesiredDocument, UpgradeReport
 from eyot_wire.quoting import printable
 from eyot_wire.status import ReloadReport, StatusReport
 from eyot_wire.trust.enrolment import is_device_name
@@ -37,6 +40,9 @@ if TYPE_CHECKING:
 ANSWER_S: Final = 10.0
 #: How long the link may take to come up again after a reload, seconds.
 LINK_S: Final = 60.0
+#: Beside the fragment: the version that the hub lets this device install.
+RELEASE_FILE: Final = "release"
+_VERSION: Final = re.compile(r"[0-9][A-Za-z0-9.~-]{0,63}")
 _PAUSE_S: Final = 0.5
 #: Characters of an error that the hub is told.
 _ERROR_MAX: Final = 300
@@ -96,11 +102,13 @@ class _Device:
         self._config = config
         self._fragment = fragment
         self._kept = fragment.with_suffix(".json")
+        self._release = fragment.with_name(RELEASE_FILE)
 
     def run(self) -> Applied:
         """Ask, apply and report. Raises Failure where the hub does not answer."""
         last = self._last()
         document = self._exchange(last)
+        self._note_release(document.release)
         if document.revision == last.revision and (last.outcome != APPLIED or self._is_in_place(document)):
             return last
         done = self._applied(document)
@@ -112,7 +120,13 @@ class _Device:
 
     def _exchange(self, last: Applied) -> DesiredDocument:
         """Report, and return what is desired now. Raises Failure."""
-        report = ConfigReport(device=self._name, revision=last.revision, outcome=last.outcome, error=last.error)
+        report = ConfigReport(
+            device=self._name,
+            revision=last.revision,
+            outcome=last.outcome,
+            error=last.error,
+            upgrade=_last_upgrade(),
+        )
 
         async def ask(client: Client) -> bytes:
             answer = await client.request(self._subject, msgspec.json.encode(report), timeout=ANSWER_S)
@@ -232,6 +246,20 @@ class _Device:
     def _keep(self, done: Applied) -> None:
         write_private(self._kept, msgspec.json.encode(done))
 
+    def _note_release(self, release: str) -> None:
+        """Keep the version that the hub lets this device install, for `eyot upgrade fetch --released`. Raises Failure."""
+        if not release:
+            remove(self._release)
+            return
+        try:
+            present = self._release.read_text()
+        except (OSError, UnicodeDecodeError):
+            present = ""
+        if present != f"{release}\n":
+            if not _VERSION.fullmatch(release):
+                raise Failure(f"the hub's answer names {printable(release[:100])}, which is no version")
+            write_private(self._release, f"{release}\n".encode())
+
     def _text(self) -> str:
         try:
             return self._fragment.read_text(encoding="utf-8", errors="replace")
@@ -265,6 +293,19 @@ def _eyotd(*words: str) -> None:
         raise Failure(
             *([printable(line) for line in done.stderr.splitlines()[-3:]] or [f"eyotd ended with {done.returncode}"])
         )
+
+
+def _last_upgrade() -> UpgradeReport:
+    """Return how this device's last upgrade ended, for the hub."""
+    last = read_last(Places().last_file)
+    if last is None:
+        return UpgradeReport()
+    return UpgradeReport(
+        to=last.to_version[:_ERROR_MAX],
+        outcome=last.outcome[:_ERROR_MAX],
+        reason=last.reason[:_ERROR_MAX],
+        at=last.at[:_ERROR_MAX],
+    )
 
 
 def _status(target: Target) -> StatusReport:

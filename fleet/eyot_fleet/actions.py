@@ -14,15 +14,22 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from eyot_fleet.desired import DesiredError, DeviceSettings, Group, SourceRule, check_name, normal_labels
+from eyot_fleet.device_record import DeviceRecord
 from eyot_fleet.errors import FleetError
+from eyot_fleet.rollout import DONE, HALTED, NOT_COUNTED, RUNNING, ROLLED_BACK, Rollout
 from eyot_wire.untrusted import decode_json
 
 if TYPE_CHECKING:
     from eyot_fleet.audit import Audit
     from eyot_fleet.state import State
 
-T = TypeVar("T", bound=DeviceSettings | Group | SourceRule)
-_KINDS: Final[dict[type[Struct], str]] = {DeviceSettings: "device", Group: "group", SourceRule: "sources"}
+T = TypeVar("T", bound=DeviceSettings | Group | SourceRule | Rollout)
+_KINDS: Final[dict[type[Struct], str]] = {
+    DeviceSettings: "device",
+    Group: "group",
+    SourceRule: "sources",
+    Rollout: "rollout",
+}
 
 
 class Revision(Struct, frozen=True, kw_only=True):
@@ -30,7 +37,7 @@ class Revision(Struct, frozen=True, kw_only=True):
 
     revision: int
     at: float
-    value: DeviceSettings | Group | SourceRule | None
+    value: DeviceSettings | Group | SourceRule | Rollout | None
 
 
 class Actions:
@@ -52,8 +59,9 @@ class Actions:
     async def write(self, name: str, value: T, by: str, revision: int | None = None) -> int:
         """Write a device's settings, a group or a rule; return its revision. `revision`: the one that it replaces, if it matters."""
         form = type(value)
-        labels = normal_labels(value.labels)
-        value = replace(value, labels=labels, by=by, at=time.time())
+        if not isinstance(value, Rollout):
+            value = replace(value, labels=normal_labels(value.labels))
+        value = replace(value, by=by, at=time.time())
         value.check()
         key = self._key(form, name)
         encoded = msgspec.json.encode(value)
@@ -93,6 +101,55 @@ class Actions:
         value, revision = await self.read(DeviceSettings, name)
         made = replace(value or DeviceSettings(), released=True, reason=reason)
         return await self.write(name, made, by, revision)
+
+    async def forget(self, name: str, by: str, reason: str) -> int:
+        """Have the service forget a device that is gone for good: its sources, its state, its alerts, its settings.
+
+        Raises DesiredError for a device that is enrolled or linked, and FleetError for one that nobody knows.
+        """
+        if not reason.strip():
+            raise DesiredError("say why the device is gone for good: what the hub has not copied of it is lost")
+        check_name("device", name)
+        found = await self._state.devices.get(name)
+        if found is None or found.value is None:
+            raise FleetError(f"no device {name} is known")
+        try:
+            record = decode_json(found.value, DeviceRecord)
+        except msgspec.DecodeError:
+            record = DeviceRecord(name=name)  # one that cannot be read can only be forgotten
+        if record.enrolled_at is not None and record.revoked_at is None:
+            raise DesiredError(f"{name} is enrolled: revoke it first (eyot fleet revoke {name})")
+        if record.linked:
+            raise DesiredError(f"{name} is linked: it would come back with its next status")
+        value, revision = await self.read(DeviceSettings, name)
+        made = replace(value or DeviceSettings(), released=True, forgotten=True, reason=reason)
+        return await self.write(name, made, by, revision)
+
+    async def start_rollout(self, name: str, rollout: Rollout, by: str) -> int:
+        """Start a rollout; the service opens its first ring. Raises DesiredError for a name that was used, or an unknown group."""
+        found, revision = await self.read(Rollout, name)
+        if found is not None and found.state != DONE:
+            raise DesiredError(f"the rollout {name} is {found.state}: choose another name, or remove it")
+        for ring in rollout.rings:
+            if (await self.read(Group, ring.group))[0] is None:
+                raise DesiredError(f"there is no group {ring.group}")
+        made = replace(rollout, state=RUNNING, opened=(), back_to="", started_at=time.time())
+        return await self.write(name, made, by, revision)
+
+    async def steer_rollout(self, name: str, by: str, to: str, reason: str = "", back_to: str = "") -> int:
+        """Halt, resume or roll back a rollout: `to` is its state then. Raises DesiredError where that cannot be."""
+        found, revision = await self.read(Rollout, name)
+        if found is None:
+            raise DesiredError(f"there is no rollout {name}")
+        if to == HALTED and found.state == RUNNING:
+            return await self.write(name, replace(found, state=HALTED, reason=reason), by, revision)
+        if to == RUNNING and found.state == HALTED:
+            opened = tuple(replace(each, accepted=NOT_COUNTED) for each in found.opened)
+            return await self.write(name, replace(found, state=RUNNING, opened=opened, reason=reason), by, revision)
+        if to == ROLLED_BACK and found.state != ROLLED_BACK:
+            made = replace(found, state=ROLLED_BACK, back_to=back_to, reason=reason)
+            return await self.write(name, made, by, revision)
+        raise DesiredError(f"the rollout {name} is {found.state}: it cannot become {to}")
 
     async def history(self, form: type[T], name: str) -> list[Revision]:
         """Return what was desired before, the latest first, as far as the bucket has it."""

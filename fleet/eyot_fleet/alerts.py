@@ -158,6 +158,14 @@ def _config(at: _Context) -> _Found | None:
     return None
 
 
+def _upgrade(at: _Context) -> _Found | None:
+    upgrade = at.record.upgrade
+    if upgrade.outcome != "returned":
+        return None
+    because = f": {upgrade.reason}" if upgrade.reason else ""
+    return _Found(WARNING, f"went back from {upgrade.to}{because}", "eyot upgrade status on the device")
+
+
 #: Kinds that this module decides; alerts of other kinds are whoever's who raised them.
 RULES: Final[dict[str, Callable[[_Context], _Found | None]]] = {
     "store": _store,
@@ -171,6 +179,7 @@ RULES: Final[dict[str, Callable[[_Context], _Found | None]]] = {
     "never_arrived": _lost,
     "silent": _silent,
     "config": _config,
+    "upgrade": _upgrade,
 }
 #: Alerts of other kinds that one device may have.
 OTHERS_MAX: Final = 5

@@ -34,7 +34,7 @@ class DesiredError(FleetError):
     """What somebody desires cannot be had; the text says why."""
 
 
-class _Written(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Written(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Who wrote a value, when (seconds since 1970), and why."""
 
     by: str = ""
@@ -42,7 +42,7 @@ class _Written(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
 
 
-class DeviceSettings(_Written, frozen=True, kw_only=True, omit_defaults=True):
+class DeviceSettings(Written, frozen=True, kw_only=True, omit_defaults=True):
     """`device.<name>`: one device."""
 
     #: besides those of its enrolment
@@ -51,15 +51,17 @@ class DeviceSettings(_Written, frozen=True, kw_only=True, omit_defaults=True):
     settings: dict[str, Any] = {}
     #: the hub may remove the device's sources, though messages that it never copied may be lost
     released: bool = False
+    #: the service removes all that it knows of the device, its sources first, and then this value
+    forgotten: bool = False
 
     def check(self) -> None:
         """Raise DesiredError for what cannot be."""
         _check_labels(self.labels)
         _check_settings(self.settings)
-        _check_written(self)
+        check_written(self)
 
 
-class Group(_Written, frozen=True, kw_only=True, omit_defaults=True):
+class Group(Written, frozen=True, kw_only=True, omit_defaults=True):
     """`group.<name>`: all devices that have all of its labels. Of groups that say different, the higher priority counts."""
 
     labels: tuple[str, ...] = ()
@@ -70,7 +72,7 @@ class Group(_Written, frozen=True, kw_only=True, omit_defaults=True):
         """Raise DesiredError for what cannot be."""
         _check_labels(self.labels)
         _check_settings(self.settings)
-        _check_written(self)
+        check_written(self)
         if not -1000 <= self.priority <= 1000:
             raise DesiredError("a group's priority is -1000 to 1000")
 
@@ -79,7 +81,7 @@ class Group(_Written, frozen=True, kw_only=True, omit_defaults=True):
         return set(self.labels).issubset(labels)
 
 
-class SourceRule(_Written, frozen=True, kw_only=True, omit_defaults=True):
+class SourceRule(Written, frozen=True, kw_only=True, omit_defaults=True):
     """`sources.<name>`: the hub's streams `<name>-0`, `<name>-1` and so on source one stream of each device that matches."""
 
     #: the devices' stream
@@ -96,7 +98,7 @@ class SourceRule(_Written, frozen=True, kw_only=True, omit_defaults=True):
     def check(self) -> None:
         """Raise DesiredError for what cannot be."""
         _check_labels(self.labels)
-        _check_written(self)
+        check_written(self)
         if not _STREAM.fullmatch(self.stream):
             raise DesiredError(f"{self.stream!r} cannot be the name of a stream")
         if not 1 <= self.shard_size <= 5000:
@@ -166,6 +168,7 @@ def _check_labels(labels: tuple[str, ...]) -> None:
             raise DesiredError(f"{label[:100]!r} cannot be a label: no spaces, commas, quotes, < or >")
 
 
-def _check_written(value: _Written) -> None:
+def check_written(value: Written) -> None:
+    """Raise DesiredError for a reason that is too long."""
     if len(value.reason) > _REASON_MAX:
         raise DesiredError(f"a reason has at most {_REASON_MAX} characters")

@@ -70,6 +70,19 @@ class ConfigRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.desired == self.reported and self.outcome in ("", "applied")
 
 
+class UpgradeRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a device's last upgrade ended, as the device says."""
+
+    to: str = ""
+    #: `upgraded`, `returned`: it went back, `superseded`; "": none is known
+    outcome: str = ""
+    reason: str = ""
+    #: RFC 3339, by the device's clock
+    at: str = ""
+    #: when the service heard of it first
+    heard_at: float = 0.0
+
+
 class DeviceRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One device."""
 
@@ -128,6 +141,7 @@ class DeviceRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     clock_synchronized: bool | None = None
 
     config: ConfigRecord = ConfigRecord()
+    upgrade: UpgradeRecord = UpgradeRecord()
     alerts: tuple[Alert, ...] = ()
     #: one of STATES, as of the last evaluation
     state: str = "new"

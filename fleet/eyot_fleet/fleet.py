@@ -15,8 +15,9 @@ from msgspec.structs import replace
 from eyot_fleet.alerts import WARNING, AlertLimits, alerts_of, with_alert, without_alert
 from eyot_fleet.desired import DeviceSettings, Group, SourceRule, document_of
 from eyot_fleet.device_index import DEVICES_MAX, DeviceIndex
-from eyot_fleet.device_record import Alert, ConfigRecord, DeviceRecord
+from eyot_fleet.device_record import Alert, ConfigRecord, DeviceRecord, UpgradeRecord
 from eyot_fleet.history import DayHistory, HistoryPoint
+from eyot_fleet.rollout import Rollout, release_for
 from eyot_fleet.status_reader import StatusError, is_newer, made_at, name_in, read_status, updated
 from eyot_wire.desired import OUTCOMES, REPORT_BYTES_MAX, ConfigReport, DesiredDocument
 from eyot_wire.quoting import printable
@@ -58,6 +59,7 @@ class Fleet:
         self.groups: dict[str, Group] = {}
         self.settings: dict[str, DeviceSettings] = {}
         self.rules: dict[str, SourceRule] = {}
+        self.rollouts: dict[str, Rollout] = {}
         #: messages by what became of them: `applied`, `late`, `repeated`, `unreadable`, `forged`, `no room`
         self.counts: Counter[str] = Counter()
         #: names of devices that changed in a way that is written at once, and of those that can wait
@@ -162,7 +164,7 @@ class Fleet:
             outcome=report.outcome,
             error=report.error[:_TEXT_MAX],
         )
-        self._put(replace(record, config=config), now)
+        self._put(replace(record, config=config, upgrade=_upgrade(record.upgrade, report, now)), now)
         return name, report
 
     # -- what is desired -------------------------------------------------------------------------------------------
@@ -172,6 +174,8 @@ class Fleet:
         kind, _, name = key.partition(".")
         try:
             if kind == "device" and is_device_name(name):
+                if value is None and name in self.forgotten():
+                    self.forget(name)
                 _set(self.settings, name, None if value is None else decode_json(value, DeviceSettings))
                 self._apply_desired([name], now)
             elif kind == "group":
@@ -183,8 +187,12 @@ class Fleet:
                 if value is not None and name not in self.rules and len(self.rules) >= GROUPS_MAX:
                     return f"{key}: more than {GROUPS_MAX} rules"
                 _set(self.rules, name, None if value is None else decode_json(value, SourceRule))
+            elif kind == "rollout":
+                if value is not None and name not in self.rollouts and len(self.rollouts) >= GROUPS_MAX:
+                    return f"{key}: more than {GROUPS_MAX} rollouts"
+                _set(self.rollouts, name, None if value is None else decode_json(value, Rollout))
             else:
-                return f"{printable(key)}: neither device, group nor sources"
+                return f"{printable(key)}: neither device, group, sources nor rollout"
         except msgspec.DecodeError as error:
             return f"{printable(key)}: {error}"
         return None
@@ -193,7 +201,8 @@ class Fleet:
         """Return what a device should apply."""
         record = self.index.get(name)
         labels = self._labels(name) if record is None else record.labels
-        return document_of(name, labels, self.groups, self.settings.get(name))
+        found = document_of(name, labels, self.groups, self.settings.get(name))
+        return replace(found, release=release_for(labels, self.groups, self.rollouts))
 
     def enrol(self, devices: Mapping[str, EnrolledDevice], now: float) -> tuple[list[str], list[str]]:
         """Take all enrolment records; return names that came and names that went, which are revoked."""
@@ -297,8 +306,13 @@ class Fleet:
             if record is not None:
                 self._put(record, now)
 
+    def forgotten(self) -> list[str]:
+        """Return the devices that an operator wants to be forgotten."""
+        return [name for name, settings in self.settings.items() if settings.forgotten]
+
     def forget(self, name: str) -> bool:
-        """Forget a device; return whether it was there."""
+        """Forget a device; return whether it was there. If it is enrolled anew, it comes as a new one."""
+        self.enrolled.pop(name, None)
         for names in (self.urgent, self.waiting, self.histories_changed):
             names.discard(name)
         self._histories.pop(name, None)
@@ -329,6 +343,19 @@ class Fleet:
             self.histories_changed.add(name)
 
 
+def _upgrade(before: UpgradeRecord, report: ConfigReport, now: float) -> UpgradeRecord:
+    """Return how a device's last upgrade ended, with the time at which the service heard of it."""
+    said = report.upgrade
+    found = UpgradeRecord(
+        to=said.to[:_TEXT_MAX],
+        outcome=said.outcome[:_TEXT_MAX],
+        reason=said.reason[:_TEXT_MAX],
+        at=said.at[:_TEXT_MAX],
+        heard_at=before.heard_at,
+    )
+    return before if found == before else replace(found, heard_at=now)
+
+
 def _set(values: dict[str, T], name: str, value: T | None) -> None:
     if value is None:
         values.pop(name, None)
@@ -347,5 +374,6 @@ def _matters(before: DeviceRecord, after: DeviceRecord) -> bool:
         or before.revoked_at != after.revoked_at
         or before.enrolled_at != after.enrolled_at
         or before.config != after.config
+        or before.upgrade != after.upgrade
         or [alert.kind for alert in before.alerts] != [alert.kind for alert in after.alerts]
     )

@@ -15,6 +15,8 @@ from eyot_fleet.device_record import DeviceRecord
 from eyot_fleet.errors import ApiFailure, ConnectionLost, FleetError, NoAnswer
 from eyot_fleet.fleet import CONFIG, STATUS, Fleet, Refusal
 from eyot_fleet.jetstream import JetStream
+from eyot_fleet.rollout_steps import EVERY_S as ROLLOUTS_S
+from eyot_fleet.rollout_steps import RolloutSteps
 from eyot_fleet.sourcing import EVERY_S as SOURCING_S
 from eyot_fleet.sourcing import Sourcing
 from eyot_fleet.state import State
@@ -61,6 +63,7 @@ class HubSession:
         self.audit = Audit(self.jetstream, config.state)
         self.actions = Actions(self.state, self.audit)
         self.sourcing = Sourcing(self.jetstream, self.audit, fleet)
+        self.rollouts = RolloutSteps(self.actions, fleet)
         #: writes that the hub did not take; what they held is tried again
         self.save_errors = 0
         self.loaded = trio.Event()
@@ -103,7 +106,8 @@ class HubSession:
             async def answer() -> None:
                 await self._answer(questions)
 
-            for task in (lead, hear, answer, self._watch_desired, self._follow_streams, self._save_all, self._source):
+            own = (self._watch_desired, self._follow_streams, self._save_all, self._source, self._roll_out)
+            for task in (lead, hear, answer, *own):
                 nursery.start_soon(guarded, task)
             self.loaded.set()
         if failed:
@@ -330,21 +334,41 @@ class HubSession:
             if self.leadership.is_leader:
                 try:
                     await self.sourcing.step()
+                    await self._forget()
                 except ConnectionLost:
                     raise
                 except FleetError as error:
                     self._tell("sources", error)
             await trio.sleep(SOURCING_S)
 
-    async def forget(self, name: str, by: str) -> bool:
-        """Forget a device and what is stored of it; return whether it was known. Its settings and the audit stay."""
-        if self.fleet.index.get(name) is None:
-            return False
-        await self.audit.note("forgotten", by, name)
-        self.fleet.forget(name)
-        await self.state.devices.remove(name)
-        await self.state.history.remove(name)
-        return True
+    async def _roll_out(self) -> None:
+        while True:
+            if self.leadership.is_leader:
+                try:
+                    await self.rollouts.step(time.time())
+                except ConnectionLost:
+                    raise
+                except FleetError as error:
+                    self._tell("rollouts", error)
+            await trio.sleep(ROLLOUTS_S)
+
+    async def _forget(self) -> None:
+        """Forget devices that are gone for good, once nothing sources them. Each step may be repeated after an interruption."""
+        fleet, state = self.fleet, self.state
+        for name in fleet.forgotten():
+            record = fleet.index.get(name)
+            domain = name if record is None else record.domain or name
+            shared = record is not None and fleet.owner_of_domain(record) is not None
+            if not shared and not self.sourcing.is_free(domain):
+                continue
+            settings = fleet.settings[name]
+            await self.audit.note("forgotten", settings.by, name, detail={"reason": settings.reason})
+            fleet.forget(name)
+            for bucket in (state.devices, state.history, state.reported):
+                await bucket.remove(name)
+            # Every service that hears of this forgets the device, too.
+            await state.desired.remove(f"device.{name}")
+            log.info("device %s is forgotten, for %s", name, printable(settings.by))
 
     def _tell(self, what: str, error: FleetError) -> None:
         now = trio.current_time()

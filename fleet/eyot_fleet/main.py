@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import time
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -15,74 +15,29 @@ import click
 import msgspec
 import trio
 
-from eyot_fleet.config import FleetConfig, address, read_config
+from eyot_fleet.command import BY, HubState, as_json, at_hub, configuration, guarded
+from eyot_fleet.config import FleetConfig, address
 from eyot_fleet.connection import connected
 from eyot_fleet.desired import DeviceSettings, Group, SourceRule
 from eyot_fleet.device_index import DeviceIndex
 from eyot_fleet.device_query import PAGE_SIZE_MAX, SORTS, DeviceQuery
 from eyot_fleet.device_record import STATES, DeviceRecord
-from eyot_fleet.errors import ConfigError, FleetError
+from eyot_fleet.errors import FleetError
+from eyot_fleet.group_summary import GroupSummary, summaries
+from eyot_fleet.rollout import Rollout
+from eyot_fleet.rollout_commands import rollout
 from eyot_fleet.show import HEADS, device_row, moment, print_json, print_table
 from eyot_wire.quoting import printable
 from eyot_wire.untrusted import decode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from eyot_fleet.actions import Actions
-    from eyot_fleet.audit import Audit
     from eyot_fleet.service import Service
-    from eyot_fleet.state import State
     from eyot_fleet.web.site import Site
 
 T = TypeVar("T")
 DEFAULT_CONFIG: Final = "/etc/eyot/fleet.toml"
-#: sysexits.h: a mistake on the command line or in the configuration does not mend itself.
-EX_CONFIG: Final = 78
-BY: Final = "command line"
-
-
-class _Hub:
-    """What a command uses at the hub."""
-
-    def __init__(self, state: State, audit: Audit, actions: Actions) -> None:
-        self.state, self.audit, self.actions = state, audit, actions
-
-
-def _guarded(command: Callable[..., T]) -> Callable[..., T]:
-    """Turn errors into one line and an exit status."""
-
-    @wraps(command)
-    def run(*args: Any, **words: Any) -> T:
-        try:
-            return command(*args, **words)
-        except ConfigError as error:
-            print(f"eyot-fleet: {printable(str(error))}", file=sys.stderr)
-            sys.exit(EX_CONFIG)
-        except FleetError as error:
-            print(f"eyot-fleet: {printable(str(error))}", file=sys.stderr)
-            sys.exit(1)
-
-    return run
-
-
-def _at_hub(config: FleetConfig, use: Callable[[_Hub], Awaitable[T]]) -> T:
-    """Run a command with the state at the hub. Raises FleetError."""
-    from eyot_fleet.actions import Actions
-    from eyot_fleet.audit import Audit
-    from eyot_fleet.jetstream import JetStream
-    from eyot_fleet.state import State
-
-    async def run() -> T:
-        async with connected(config.hub, "eyot-fleet command") as connection:
-            jetstream = JetStream(connection)
-            state, audit = State(jetstream, config.state), Audit(jetstream, config.state)
-            await state.open()
-            await audit.open()
-            return await use(_Hub(state, audit, Actions(state, audit)))
-        raise AssertionError("the block returns or raises")
-
-    return trio.run(run)
+#: How long a command waits for the service to forget a device, seconds.
+FORGOTTEN_S: Final = 30.0
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -96,20 +51,11 @@ def cli(context: click.Context, path: str, as_json: bool) -> None:
     context.obj = (Path(path), as_json)
 
 
-def _config() -> FleetConfig:
-    path, _ = click.get_current_context().find_root().obj
-    return read_config(path)
-
-
-def _as_json() -> bool:
-    return bool(click.get_current_context().find_root().obj[1])
-
-
 @cli.command()
-@_guarded
+@guarded
 def serve() -> None:
     """Run the service until SIGTERM or SIGINT."""
-    config = _config()
+    config = configuration()
 
     logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr)
     trio.run(_serve, config)
@@ -160,10 +106,10 @@ async def _until_signal(scope: trio.CancelScope) -> None:
 
 @cli.command()
 @click.option("--offline", is_flag=True, help="only the file, without the hub")
-@_guarded
+@guarded
 def check(offline: bool) -> None:
     """Check the configuration, and whether the hub takes the login."""
-    config = _config()
+    config = configuration()
     said = {"config": "ok"}
     if not offline:
 
@@ -176,7 +122,7 @@ def check(offline: bool) -> None:
             return found
 
         said |= trio.run(ask)
-    if _as_json():
+    if as_json():
         print_json(said)
     else:
         print("\n".join(f"{key}: {printable(value)}" for key, value in said.items()))
@@ -194,7 +140,7 @@ def check(offline: bool) -> None:
 @click.option("--descending", is_flag=True, help="the greatest first")
 @click.option("--page", type=click.IntRange(1), default=1, help="which page")
 @click.option("--size", type=click.IntRange(1, PAGE_SIZE_MAX), default=50, help="devices of a page")
-@_guarded
+@guarded
 def list_devices(
     text: tuple[str, ...],
     labels: tuple[str, ...],
@@ -221,22 +167,10 @@ def list_devices(
     )
     query.check()
 
-    async def read(hub: _Hub) -> list[DeviceRecord]:
-        found = []
-        for entry in await hub.state.devices.all():
-            if entry.value is not None:
-                try:
-                    found.append(decode_json(entry.value, DeviceRecord))
-                except msgspec.DecodeError as error:
-                    print(f"eyot-fleet: {printable(entry.key)}: {error}", file=sys.stderr)
-        return found
-
-    now, index = time.time(), DeviceIndex()
-    index.listening_since = float("inf")
-    for record in _at_hub(_config(), read):
-        index.put(record, now)
+    now = time.time()
+    index = _evaluated(at_hub(configuration(), HubState.devices), now)
     found = index.query(query)
-    if _as_json():
+    if as_json():
         print_json(found)
         return
     print_table(HEADS, [device_row(record, now) for record in found.devices], "no such device")
@@ -246,15 +180,15 @@ def list_devices(
 
 @cli.command()
 @click.argument("name")
-@_guarded
+@guarded
 def show(name: str) -> None:
     """Show all that is known of a device, as JSON."""
 
-    async def read(hub: _Hub) -> bytes | None:
+    async def read(hub: HubState) -> bytes | None:
         found = await hub.state.devices.get(name)
         return None if found is None else found.value
 
-    value = _at_hub(_config(), read)
+    value = at_hub(configuration(), read)
     if value is None:
         raise FleetError(f"no device {name} is known")
     print_json(decode_json(value, DeviceRecord))
@@ -264,22 +198,58 @@ def show(name: str) -> None:
 @click.argument("name")
 @click.argument("labels", nargs=-1)
 @click.option("--reason", default="", help="why, for the history")
-@_guarded
+@guarded
 def label(name: str, labels: tuple[str, ...], reason: str) -> None:
     """Set the operator's own labels of a device; without LABELS there are none. Those of its enrolment stay."""
-    _at_hub(_config(), lambda hub: hub.actions.set_labels(name, labels, BY, reason))
+    at_hub(configuration(), lambda hub: hub.actions.set_labels(name, labels, BY, reason))
 
 
 @cli.command()
 @click.argument("name")
 @click.option("--reason", required=True, help="why nothing of the device is needed any more")
-@_guarded
+@guarded
 def release(name: str, reason: str) -> None:
     """Let the hub remove a device's sources.
 
     What the device has stored and the hub has not copied never arrives. What the hub has stays.
     """
-    _at_hub(_config(), lambda hub: hub.actions.release(name, BY, reason))
+    at_hub(configuration(), lambda hub: hub.actions.release(name, BY, reason))
+
+
+@cli.command()
+@click.argument("name")
+@click.option("--reason", required=True, help="why the device is gone for good")
+@guarded
+def forget(name: str, reason: str) -> None:
+    """Forget a device that is gone for good: its sources, state, alerts, settings.
+
+    It must be revoked, or never have been enrolled. What it stored and the hub has not copied never arrives. What the hub has
+    stays, and so does the audit. A device that is enrolled with this name later is a new one.
+    """
+
+    async def ask(hub: HubState) -> bool:
+        await hub.actions.forget(name, BY, reason)
+        with trio.move_on_after(FORGOTTEN_S):
+            while True:
+                found = await hub.state.desired.get(f"device.{name}")
+                if found is None or found.value is None:
+                    return True
+                await trio.sleep(0.5)
+        return False
+
+    if at_hub(configuration(), ask):
+        print(f"{name} is forgotten")
+    else:
+        print(f"{name}: noted; the service forgets it as soon as it runs and its sources are removed")
+
+
+def _evaluated(records: list[DeviceRecord], now: float) -> DeviceIndex:
+    """Return devices with their states at `now`, as the service has written them."""
+    index = DeviceIndex()
+    index.listening_since = float("inf")
+    for record in records:
+        index.put(record, now)
+    return index
 
 
 # -- what is desired -------------------------------------------------------------------------------------------------
@@ -290,34 +260,65 @@ def group() -> None:
     """Set what all devices with certain labels should be."""
 
 
+@group.command("ls")
+@guarded
+def list_groups() -> None:
+    """List the groups with their devices, the one that needs somebody most first."""
+    now = time.time()
+
+    async def read(hub: HubState) -> tuple[dict[str, Group], list[DeviceRecord]]:
+        return await hub.groups(), await hub.devices()
+
+    groups, records = at_hub(configuration(), read)
+    found = summaries(groups, _evaluated(records, now))
+    if as_json():
+        print_json(found)
+        return
+    heads = ["group", "labels", ">devices", "worst", "states", ">backlog", ">alerts", ">not applied"]
+    print_table(heads, [_group_row(each) for each in found], "there are no groups")
+
+
+def _group_row(each: GroupSummary) -> list[str]:
+    states = ", ".join(f"{each.states[state]} {state}" for state in STATES if state in each.states)
+    numbers = (each.backlog, each.alerted, each.not_applied)
+    return [
+        each.name,
+        " ".join(each.labels) or "every device",
+        f"{each.devices:,}",
+        each.worst,
+        states,
+        *(f"{number:,}" for number in numbers),
+    ]
+
+
 @group.command("set")
 @click.argument("name")
 @click.option("--label", "labels", multiple=True, help="a device must have all; without any, all devices belong")
 @click.option("--priority", type=int, default=0, help="of groups that say different, the highest counts")
 @click.option("--settings", type=click.File("rb"), required=True, help="a JSON file with the blocks sync and flash")
 @click.option("--reason", default="", help="why, for the history")
-@_guarded
+@guarded
 def set_group(name: str, labels: tuple[str, ...], priority: int, settings: Any, reason: str) -> None:
     """Make or change a group."""
     value = Group(labels=labels, priority=priority, settings=_settings(settings.read()), reason=reason)
-    _at_hub(_config(), lambda hub: hub.actions.write(name, value, BY))
+    at_hub(configuration(), lambda hub: hub.actions.write(name, value, BY))
 
 
 @cli.command("set")
 @click.argument("name")
 @click.option("--settings", type=click.File("rb"), required=True, help="a JSON file with the blocks sync and flash")
 @click.option("--reason", default="", help="why, for the history")
-@_guarded
+@guarded
 def set_device(name: str, settings: Any, reason: str) -> None:
     """Set the settings of one device; they count before those of its groups."""
     found = _settings(settings.read())
 
-    async def write(hub: _Hub) -> None:
+    async def write(hub: HubState) -> None:
         value, revision = await hub.actions.read(DeviceSettings, name)
         made = msgspec.structs.replace(value or DeviceSettings(), settings=found, reason=reason)
         await hub.actions.write(name, made, BY, revision)
 
-    _at_hub(_config(), write)
+    at_hub(configuration(), write)
 
 
 @cli.group()
@@ -337,7 +338,7 @@ def sources() -> None:
 @click.option("--max-bytes", type=int, default=-1, help="bytes of one stream at the hub; -1: no bound")
 @click.option("--filter", "filter_subject", default="", help="only messages of this subject")
 @click.option("--reason", default="", help="why, for the history")
-@_guarded
+@guarded
 def set_sources(
     name: str,
     stream: str,
@@ -360,7 +361,7 @@ def set_sources(
         filter_subject=filter_subject,
         reason=reason,
     )
-    _at_hub(_config(), lambda hub: hub.actions.write(name, value, BY))
+    at_hub(configuration(), lambda hub: hub.actions.write(name, value, BY))
 
 
 def _settings(text: bytes) -> dict[str, Any]:
@@ -373,27 +374,28 @@ def _settings(text: bytes) -> dict[str, Any]:
     return found
 
 
-_FORMS: Final[dict[str, type[DeviceSettings] | type[Group] | type[SourceRule]]] = {
+_FORMS: Final[dict[str, type[DeviceSettings] | type[Group] | type[SourceRule] | type[Rollout]]] = {
     "device": DeviceSettings,
     "group": Group,
     "sources": SourceRule,
+    "rollout": Rollout,
 }
 
 
 @cli.command("desired")
-@_guarded
+@guarded
 def list_desired() -> None:
     """List groups, rules and settings of devices."""
 
-    async def read(hub: _Hub) -> list[dict[str, Any]]:
+    async def read(hub: HubState) -> list[dict[str, Any]]:
         return [
             {"key": entry.key, "revision": entry.revision, "value": decode_json(entry.value)}
             for entry in await hub.state.desired.all()
             if entry.value is not None
         ]
 
-    found = _at_hub(_config(), read)
-    if _as_json():
+    found = at_hub(configuration(), read)
+    if as_json():
         print_json(found)
         return
     rows = [[each["key"], str(each["revision"]), _short(each["value"])] for each in sorted(found, key=_key)]
@@ -407,11 +409,11 @@ def _key(each: dict[str, Any]) -> str:
 @cli.command()
 @click.argument("kind", type=click.Choice(list(_FORMS)))
 @click.argument("name")
-@_guarded
+@guarded
 def history(kind: str, name: str) -> None:
     """Show what was desired before, by whom and why, the latest first."""
-    found = _at_hub(_config(), lambda hub: hub.actions.history(_FORMS[kind], name))
-    if _as_json():
+    found = at_hub(configuration(), lambda hub: hub.actions.history(_FORMS[kind], name))
+    if as_json():
         print_json(found)
         return
     rows = []
@@ -432,20 +434,20 @@ def history(kind: str, name: str) -> None:
 @cli.command()
 @click.argument("kind", type=click.Choice(list(_FORMS)))
 @click.argument("name")
-@_guarded
+@guarded
 def remove(kind: str, name: str) -> None:
-    """Remove a group, a rule or a device's settings. Streams at the hub stay, with all that they hold."""
-    if not _at_hub(_config(), lambda hub: hub.actions.remove(_FORMS[kind], name, BY)):
+    """Remove a group, a rule, a rollout or a device's settings. Streams at the hub stay, with all that they hold."""
+    if not at_hub(configuration(), lambda hub: hub.actions.remove(_FORMS[kind], name, BY)):
         raise FleetError(f"there is no {kind} {name}")
 
 
 @cli.command()
 @click.option("--count", type=click.IntRange(1, 1000), default=50, help="lines")
-@_guarded
+@guarded
 def audit(count: int) -> None:
     """Show the last lines of the audit stream, the latest first."""
-    found = _at_hub(_config(), lambda hub: hub.audit.latest(count))
-    if _as_json():
+    found = at_hub(configuration(), lambda hub: hub.audit.latest(count))
+    if as_json():
         print_json(found)
         return
     rows = [[each.at[:19], each.event, each.by, each.target, each.error or _short(each.detail)] for each in found]
@@ -456,5 +458,7 @@ def _short(value: Any) -> str:
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= 120 else text[:117] + "..."
 
+
+cli.add_command(rollout)
 
 main = partial(cli, prog_name="eyot-fleet")

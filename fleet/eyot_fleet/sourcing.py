@@ -36,6 +36,8 @@ class Sourcing:
         #: by rule: streams and sources, and what cannot be done
         self.shards: dict[str, tuple[int, int]] = {}
         self.problems: dict[str, str] = {}
+        #: by rule: domains that are sourced, as of the last step
+        self._held: dict[str, frozenset[str]] = {}
 
     async def step(self) -> None:
         """Compare once, and change what differs. What the hub refuses is told, and tried again with the next step."""
@@ -43,6 +45,7 @@ class Sourcing:
         for gone in set(self.shards) - set(rules):
             self.shards.pop(gone, None)
             self.problems.pop(gone, None)
+            self._held.pop(gone, None)
         if not rules:
             return
         names = await self._js.stream_names()
@@ -64,8 +67,11 @@ class Sourcing:
                 shards.append(Shard(name=each, config=config))
         wanted, released = self._domains(rule)
         found = plan(name, rule, wanted, released, shards)
+        held = {origin.domain for shard in shards for origin in shard.origins()}
         for change in found.changes:
             await self._change(name, change)
+            held = held.difference(change.removed).union(change.added)
+        self._held[name] = frozenset(held)
         sources = sum(len(shard.config.get("sources") or []) for shard in shards)
         added = sum(len(change.added) - len(change.removed) for change in found.changes)
         count = len(shards) + sum(change.create for change in found.changes)
@@ -80,6 +86,10 @@ class Sourcing:
             )
         self.shards[name] = (count, sources + added)
         return f"{len(found.unplaced)} devices find no room in the streams of this rule" if found.unplaced else ""
+
+    def is_free(self, domain: str) -> bool:
+        """Return whether no rule's streams source this domain, as of the last step in which the hub took each rule's changes."""
+        return not any(domain in self._held.get(rule, (domain,)) for rule in self._fleet.rules)
 
     def _domains(self, rule: SourceRule) -> tuple[list[str], list[str]]:
         """Return the domains that a rule wants, and those whose sources may go."""

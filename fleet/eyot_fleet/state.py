@@ -4,7 +4,7 @@
 |---|---|---|
 | `<name>_DEVICES` | device | `DeviceRecord` |
 | `<name>_HISTORY` | device | the device's day (`history.py`) |
-| `<name>_DESIRED` | `device.<name>`, `group.<name>`, `sources.<name>` | `desired.py`; 64 revisions |
+| `<name>_DESIRED` | `device.<name>`, `group.<name>`, `sources.<name>`, `rollout.<name>` | `desired.py`, `rollout.py`; 64 revisions |
 | `<name>_REPORTED` | device | `ConfigReport`; 16 revisions |
 | `<name>_STATE` | `leader`, `position.<stream>` | who leads; up to where a stream of statuses was read |
 """

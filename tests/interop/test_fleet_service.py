@@ -41,6 +41,7 @@ class Service:
     """A hub and `eyot-fleet`, with its commands."""
 
     def __init__(self, kind: str, folder: Path) -> None:
+        self.kind = kind
         self.hub: ServerProcess = server(kind, HUB, folder / kind)
         self.folder = folder
         self.port = free_port()
@@ -190,9 +191,28 @@ def test_devices_come_are_sourced_and_go(service: Service) -> None:
         events = [line["event"] for line in service.json("audit")]
         assert events.count("stream made") == 2
         assert {"device", "sources", "stream changed"} <= set(events)
+        if service.kind == "2.14.6":  # nothing of it depends on the kind of hub
+            forgets(service, valve)
     finally:
         pump.kill()
         valve.kill()
+
+
+def forgets(service: Service, valve: Eyotd) -> None:
+    """Forget a device that is gone; one of its name comes back as a new one."""
+    assert "is linked" in service.run("forget", "pump", "--reason", "a mistake", status=1)
+    assert "say why" in service.run("forget", "valve", "--reason", "", status=1)
+    assert "no device nobody" in service.run("forget", "nobody", "--reason", "x", status=1)
+    service.run("label", "valve", "site:oslo")
+    assert "valve is forgotten" in service.run("forget", "valve", "--reason", "scrapped")
+    assert set(service.devices()) == {"pump"}
+    assert "valve" not in {each["key"].rpartition(".")[2] for each in service.json("desired")}
+    [line] = [line for line in service.json("audit") if line["event"] == "forgotten"]
+    assert (line["by"], line["target"], line["detail"]) == ("command line", "valve", {"reason": "scrapped"})
+    valve.start()  # a device of that name is a new one
+    found = eventually(lambda: service.devices().get("valve"))
+    assert "labels" not in found
+    eventually(lambda: len(service.api("STREAM.INFO.ALL-1")["config"].get("sources") or []) == 1)
 
 
 def test_a_restarted_service_knows_what_it_knew(service: Service) -> None:
@@ -297,6 +317,8 @@ def test_a_device_applies_what_is_desired_and_takes_back_what_it_cannot(service:
         assert '"priority": 2' in (folder / "desired.conf").read_text()
         eventually(lambda: config().get("outcome") == "applied" and config()["reported"] == config()["desired"])
         assert configure()  # nothing to do, and no other answer
+        if service.kind == "eyotd":  # nothing of it depends on the kind of hub
+            rolls_out(service, configure, folder / "release")
 
         settings.write_text(json.dumps({"sync": {"streams": {"LOGS": {"priority": 77}}}}))
         service.run("set", "pump", "--settings", str(settings))
@@ -319,6 +341,32 @@ def test_a_device_applies_what_is_desired_and_takes_back_what_it_cannot(service:
         assert values[1]["reason"] == "logs wait"
     finally:
         pump.kill()
+
+
+def rolls_out(service: Service, configure: Callable[[], str], release: Path) -> None:
+    """Walk a release through the ring `all`, in which there is one device."""
+    version = service.devices()["pump"]["version"]
+    assert "no group nobody" in service.run("rollout", "start", "one", "--version", "1", "--ring", "nobody", status=1)
+    assert "+deb12" in service.run("rollout", "start", "one", "--version", "1+deb12", "--ring", "all", status=1)
+    service.run("rollout", "start", "next", "--version", "99.1", "--ring", "all:1h", "--reason", "try it")
+    eventually(lambda: service.json("rollout", "show", "next")["rollout"].get("opened"))
+    eventually(lambda: (configure(), release.exists())[1])
+    assert release.read_text() == "99.1\n"
+    service.run("rollout", "halt", "next", "--reason", "wait")
+    eventually(lambda: (configure(), not release.exists())[1])
+    service.run("rollout", "resume", "next")
+    service.run("rollout", "back", "next", "--to", "0.0.9", "--reason", "it is bad")
+    assert "cannot become" in service.run("rollout", "halt", "next", status=1)
+    eventually(lambda: (configure(), release.exists())[1])
+    assert release.read_text() == "0.0.9\n"
+    service.run("rollout", "start", "own", "--version", version, "--ring", "all")
+    done = eventually(lambda: (each := service.json("rollout", "ls")["own"]).get("state") == "done" and each)
+    assert done["by"] == "eyot-fleet"
+    [ring] = service.json("rollout", "show", "own")["rings"]
+    assert (ring["devices"], ring["upgraded"], ring["worse"]) == (1, 1, {})
+    [group] = service.json("group", "ls")
+    assert (group["name"], group["devices"], group["worst"]) == ("all", 1, service.devices()["pump"]["state"])
+    assert "rollout" in {line["event"] for line in service.json("audit")}
 
 
 def environment() -> dict[str, str]:

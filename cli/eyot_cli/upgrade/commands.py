@@ -236,13 +236,28 @@ def _as_json(offered: Offered, verified: bool) -> dict[str, Any]:
 @click.option("--keys", type=FOLDER, default=PINNED, metavar="FOLDER", help="the public keys that this device trusts")
 @click.option("--output", "-O", type=FOLDER, default=Path(), metavar="FOLDER", help="where the package goes")
 @click.option("--refused", type=FILE, metavar="FILE", help="packages to pass over: /var/lib/eyot-upgrade/refused")
+@click.option(
+    "--released",
+    type=FILE,
+    metavar="FILE",
+    envvar="EYOT_UPGRADE_RELEASED",
+    help="only the version in this file: /etc/eyot/enrolled/release",
+)
 @click.pass_context
-def fetch(context: click.Context, bucket: str, ring: str, keys: Path, output: Path, refused: Path | None) -> None:
+def fetch(
+    context: click.Context,
+    bucket: str,
+    ring: str,
+    keys: Path,
+    output: Path,
+    refused: Path | None,
+    released: Path | None,
+) -> None:
     """Read the package that this device may install.
 
     The file appears when its signature, digest and size are right, and the signed manifest beside it. Exit status 3: there is nothing to install.
     """
-    context.exit(fetch_package(context.obj, bucket, ring, keys, output, refused))
+    context.exit(fetch_package(context.obj, bucket, ring, keys, output, refused, released))
 
 
 @upgrade.command("status")

@@ -31,19 +31,29 @@ if TYPE_CHECKING:
 NOTHING_OPEN: Final = 3
 
 
-def fetch_package(target: Target, bucket: str, ring: str, pinned: Path, folder: Path, refused_file: Path | None) -> int:
+def fetch_package(
+    target: Target,
+    bucket: str,
+    ring: str,
+    pinned: Path,
+    folder: Path,
+    refused_file: Path | None,
+    released_file: Path | None,
+) -> int:
     """Choose, read and verify a package, put it and its signed manifest into `folder`; print which; return the exit status.
 
-    `refused_file`: packages that are passed over, as `eyot-upgrade.service` writes it. Raises Failure.
+    `refused_file`: packages that are passed over, as `eyot-upgrade.service` writes it. `released_file`: the one version that
+    may be installed, as `eyot configure` writes it; without that file none may. Raises Failure.
     """
     keys = pinned_keys(pinned)
+    released = None if released_file is None else _read_released(released_file)
     left = _read_refused(refused_file)
     device = read_device(ring)
     _check_folder(folder)
 
     async def run(client: Client) -> tuple[Manifest | None, list[dict[str, str]]]:
         offered = await read_offered(target, client, bucket, lambda data: open_signed(data, keys))
-        manifest, refused = _chosen(offered, device, left)
+        manifest, refused = _chosen(offered, device, left, released)
         if manifest is not None:
             found = next(each for each in offered if each.name == manifest.object_name)
             await _fetch(target, client, bucket, found.package, manifest, folder)
@@ -77,13 +87,34 @@ def _read_refused(path: Path | None) -> dict[str, str]:
     return {sha256: why for sha256, _, why in (line.partition(" ") for line in lines)}
 
 
+def _read_released(path: Path) -> str:
+    """Return the version that the hub lets this device install, "" for none. Raises Failure."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}") from error
+
+
+def _is_released(manifest: Manifest, released: str | None) -> bool:
+    """Return whether a manifest is of the released version, whatever Debian's release adds to it. None: all are."""
+    return released is None or manifest.version == released or manifest.version.startswith(f"{released}+")
+
+
 def _chosen(
-    offered: list[Offered], device: Device, left: dict[str, str]
+    offered: list[Offered], device: Device, left: dict[str, str], released: str | None
 ) -> tuple[Manifest | None, list[dict[str, str]]]:
-    """Return the manifest to install, and the names of all others with the reasons. `left`: of `_read_refused`."""
+    """Return the manifest to install, and the names of all others with the reasons.
+
+    `left`: of `_read_refused`; `released`: of `_read_released`, None if the hub does not decide.
+    """
     manifests = [each.opened.manifest for each in offered if each.opened is not None]
+    held = [each for each in manifests if not _is_released(each, released)]
+    manifests = [each for each in manifests if _is_released(each, released)]
     choice = choose([each for each in manifests if each.sha256 not in left], device, datetime.now(UTC))
     refused = [{"name": each.name, "why": each.refused} for each in offered if each.opened is None]
+    refused += [{"name": each.object_name, "why": "the hub has not released it to this device"} for each in held]
     refused += [
         {"name": each.object_name, "why": f"this device went back from it: {left[each.sha256]}"}
         for each in manifests

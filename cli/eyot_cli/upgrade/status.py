@@ -91,7 +91,7 @@ def read_status(places: Places) -> UpgradeStatus:
     return UpgradeStatus(
         installed=_installed(places),
         under_way=_under_way(places.state_file),
-        last=_last(places.last_file),
+        last=read_last(places.last_file),
         arrived=[name.removesuffix(SUFFIX) for name in _names(places.incoming, SUFFIX)],
         kept=_names(places.kept, ".deb"),
         refused=_refused(places.refused_file),
@@ -129,7 +129,8 @@ def _under_way(path: Path) -> UnderWay | None:
     )
 
 
-def _last(path: Path) -> Ended | None:
+def read_last(path: Path) -> Ended | None:
+    """Return how the last upgrade ended; None if there was none, or nobody may read it."""
     try:
         said = json.loads(path.read_bytes())
         texts = {name: str(said.get(name, "")) for name in ("outcome", "from", "to", "reason", "at")}

@@ -9,7 +9,7 @@ import pytest
 
 from eyot_fleet.alerts import AlertLimits, alerts_of
 from eyot_fleet.desired import DesiredError, DeviceSettings, Group, SourceRule, document_of, normal_labels
-from eyot_fleet.device_record import DeviceRecord
+from eyot_fleet.device_record import DeviceRecord, UpgradeRecord
 from eyot_fleet.fleet import Fleet
 from eyot_fleet.history import STEP_S, STEPS, DayHistory
 from eyot_fleet.jetstream import Delivered
@@ -159,6 +159,7 @@ def test_every_rule_begins_and_a_well_device_has_no_alert() -> None:
         "behind": {"backlog": 5, "oldest_s": 90_000.0},
         "never_arrived": {"never_arrived": 3},
         "silent": {"heard_at": NOW - 5000},
+        "upgrade": {"upgrade": UpgradeRecord(to="2", outcome="returned")},
     }
     for kind, change in ill.items():
         assert [alert.kind for alert in alerts_of(msgspec.structs.replace(well, **change), NOW, LIMITS)] == [kind]
@@ -211,6 +212,25 @@ def test_revoked_devices_are_told_even_if_it_happened_while_nobody_looked(fleet:
     assert pump(other).state == "revoked"
     assert other.enrol({"pump": enrolled("pump")}, NOW) == (["pump"], [])
     assert pump(other).state == "new"
+
+
+def test_a_forgotten_device_comes_back_as_a_new_one(fleet: Fleet) -> None:
+    device = EnrolledDevice(
+        name="pump", key="U", token="T", role="", device_lifetime_s=0, enrolled_at=1, renewed_at=1, expires=0
+    )
+    fleet.enrol({"pump": device}, NOW)
+    fleet.hear_status("fleet.pump.status", status(store={"error": "EIO"}, store_error="EIO"), NOW, live=True)
+    fleet.enrol({}, NOW)
+    settings = DeviceSettings(labels=("a",), released=True, forgotten=True, reason="scrapped")
+    assert fleet.set_desired("device.pump", msgspec.json.encode(settings), NOW) is None
+    assert fleet.forgotten() == ["pump"]
+    assert pump(fleet).state == "revoked"
+    assert fleet.set_desired("device.pump", None, NOW) is None  # the service that leads has done it
+    assert fleet.index.get("pump") is None
+    assert fleet.history("pump", NOW) == []
+    assert fleet.urgent | fleet.waiting | fleet.histories_changed == set()
+    assert fleet.enrol({"pump": device}, NOW + 9) == (["pump"], [])
+    assert (pump(fleet).state, pump(fleet).heard_at, pump(fleet).labels) == ("new", None, ())
 
 
 def test_settings_of_groups_are_merged_by_priority_and_the_device_counts_most() -> None:
