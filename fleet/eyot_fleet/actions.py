@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from eyot_fleet.desired import DesiredError, DeviceSettings, Group, SourceRule, check_name, normal_labels
 from eyot_fleet.device_record import DeviceRecord
 from eyot_fleet.errors import FleetError
-from eyot_fleet.rollout import DONE, HALTED, NOT_COUNTED, RUNNING, ROLLED_BACK, Rollout
+from eyot_fleet.rollout import DONE, HALTED, NOT_COUNTED, ROLLED_BACK, RUNNING, Rollout
 from eyot_wire.untrusted import decode_json
 
 if TYPE_CHECKING:

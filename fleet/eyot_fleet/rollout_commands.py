@@ -10,7 +10,7 @@ import click
 from eyot_fleet.command import BY, HubState, as_json, at_hub, configuration, guarded
 from eyot_fleet.device_index import DeviceIndex
 from eyot_fleet.errors import FleetError
-from eyot_fleet.rollout import HALTED, RUNNING, ROLLED_BACK, Ring, RingProgress, Rollout, progress_of
+from eyot_fleet.rollout import HALTED, ROLLED_BACK, RUNNING, Ring, RingProgress, Rollout, progress_of
 from eyot_fleet.show import moment, print_json, print_table
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from eyot_fleet.alerts import AlertLimits
 from eyot_fleet.desired import DesiredError, DeviceSettings, Group
 from eyot_fleet.device_record import Alert, DeviceRecord, UpgradeRecord
 from eyot_fleet.fleet import Fleet
-from eyot_fleet.rollout import DONE, HALTED, NOT_COUNTED, RUNNING, ROLLED_BACK, Ring, Rollout, next_step, progress_of
+from eyot_fleet.rollout import DONE, HALTED, NOT_COUNTED, ROLLED_BACK, RUNNING, Ring, Rollout, next_step, progress_of
 from eyot_wire.desired import ConfigReport, UpgradeReport
 
 NOW = 1_800_000_000.0
