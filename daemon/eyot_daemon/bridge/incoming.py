@@ -173,6 +173,8 @@ class Incoming:
                 packet.retain,
                 packet.properties,
                 hold,
+                packet.packet_id if packet.qos == 1 else 0,
+                packet.dup,
             )
         self._pending.append(pending)
         if pending.publication is not None and not self._blocked:

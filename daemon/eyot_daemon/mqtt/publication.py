@@ -20,6 +20,10 @@ class Publication(NamedTuple):
     retain: bool
     properties: Properties | None
     hold: tuple[int, bytes] | None = None
+    #: of QoS 1 that a client sent; 0: of another one
+    packet_id: int = 0
+    #: the client may have sent it before
+    dup: bool = False
 
 
 class Result(NamedTuple):

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from eyot_daemon.mqtt import message, stream_context
+from eyot_daemon.jetstream.nats_headers import MSG_ID
+from eyot_daemon.mqtt import message, repetitions, stream_context
 from eyot_daemon.mqtt.publication import Publication, Result
 from eyot_daemon.mqtt.retained_store import RETAINED_PREFIX, Coming
 from eyot_daemon.mqtt.session_queue import QUEUE_PREFIX
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from eyot_daemon.jetstream.stream.stream import Stream
     from eyot_daemon.mqtt.counters import Drops
+    from eyot_daemon.mqtt.repetitions import Repetitions
     from eyot_daemon.mqtt.session_record import SessionRecord
     from eyot_daemon.mqtt.store import MqttStore
     from eyot_daemon.mqtt.stored_topics import StoredTopics
@@ -55,6 +57,7 @@ class PublishContext(Protocol):
 
     drops: Drops
     stored_topics: StoredTopics
+    repetitions: Repetitions
 
     @property
     def store(self) -> MqttStore: ...
@@ -229,6 +232,10 @@ class _Plan:
         header, properties = self._header, self._publication.properties
         if properties is not None and properties.message_expiry_interval and stream.config.allow_msg_ttl:
             header = headers.add_field(header, message.TTL, b"%d" % properties.message_expiry_interval)
+        if self._publication.packet_id and repetitions.wanted(stream):
+            known = self._publisher.sessions.repetitions
+            msg_id = known.msg_id(stream, self._publisher.client_id, self._publication)
+            header = headers.add_field(header, MSG_ID, msg_id)
         return Published(subject, b"", header, self._publication.payload)
 
     def _queue_entry(self) -> Published:

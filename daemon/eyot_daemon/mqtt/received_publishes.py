@@ -151,7 +151,10 @@ class ReceivedPublishes:
             held = (packet.packet_id, digest_of(packet, topic))
             connection.session.hold(*held)
             hold = held if connection.session.persistent else None  # else nothing of the session is on flash
-        publication = Publication(topic, subject, packet.payload, packet.qos, packet.retain, packet.properties, hold)
+        packet_id = packet.packet_id if packet.qos == 1 else 0
+        publication = Publication(
+            topic, subject, packet.payload, packet.qos, packet.retain, packet.properties, hold, packet_id, packet.dup
+        )
         publish(connection.publisher, publication, connection, partial(self._published, answer))
 
     def _accepts(self, packet: Publish) -> bool:

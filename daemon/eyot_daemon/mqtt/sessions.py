@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eyot_daemon.mqtt.counters import Drops, Traffic
 from eyot_daemon.mqtt.publishing import Publisher, publish
+from eyot_daemon.mqtt.repetitions import Repetitions
 from eyot_daemon.mqtt.session import Queued, Session, SessionLimits
 from eyot_daemon.mqtt.session_queue import QUEUE_PREFIX
 from eyot_daemon.mqtt.session_record import NEVER, SessionRecord, StoredWill
@@ -118,6 +119,7 @@ class AccountSessions:
         self.traffic = Traffic()
         self.sys_topics = SysTopics(account.broker, self, limits.sys_interval_s)
         self.stored_topics = StoredTopics(account)
+        self.repetitions = Repetitions(account.broker.rng)
         self._known: dict[str, _Known] = {}
         self._ready = False
         self._failure = ""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from eyot_daemon.mqtt.repetitions import wanted
+
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.ingest.joint import RunDone
     from eyot_daemon.mqtt.publishing import Publisher
@@ -19,6 +21,8 @@ def publish_stored(publisher: Publisher, run: AckedPublishes, done: RunDone) -> 
     account, sessions = publisher.account, publisher.sessions
     found = sessions.stored_topics.find(run.topic, sessions.store)
     if found is None or account.mappings.maps(found.subject) or not publisher.may_publish_always(found.subject):
+        return False
+    if any(wanted(stream) for stream, _ in found.streams):
         return False
     queue = found.queue_subject if found.filters else b""
     return sessions.store.publish_run(found.streams, queue, publisher.plain_header(1), run, done)

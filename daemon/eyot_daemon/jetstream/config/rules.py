@@ -72,6 +72,8 @@ DAEMON_STREAMS = frozenset({"$MQTT_sess", "$MQTT_msgs", "$MQTT_rmsgs"})
 INTERNAL = "eyot.internal"
 #: In the metadata of a stream whose commits may wait for others while a flash budget is exceeded.
 FLASH_KEY, FLASH_PACED = "eyot.flash", "paced"
+#: In the metadata of a stream that stores an MQTT publish of QoS 1 once, though it was sent again (DUP).
+MQTT_DUPLICATES_KEY, MQTT_DROP = "eyot.mqtt_duplicates", "drop"
 
 _NAME_FORBIDDEN = frozenset(" \t\r\n\f.*>/\\")
 

@@ -5,7 +5,7 @@ stores with ids within its window: the window is the bound, and the configuratio
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from eyot_store import Log, Txn
 
@@ -32,6 +32,10 @@ class DedupeWindow:
         """Return the sequence under which `msg_id` was stored within the window; 0: it was not."""
         self.expire(now_ns)
         return self._seqs.get(msg_id, 0)
+
+    def ids(self) -> Iterable[tuple[bytes, int]]:
+        """Return the ids that are remembered, each with its sequence."""
+        return self._seqs.items()
 
     def add(self, msg_id: bytes, seq: int, ts_ns: int) -> None:
         """`msg_id` is stored as `seq` at `ts_ns`."""
