@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from support.eyotd import Eyotd
 from support.raw_client import RawClient
 from support.raw_mqtt import Closed, Got, RawMqtt
 
+PATIENCE_S = 30.0
 CONFIG = """
     server_name: gateway
     jetstream { store_dir: "%WORKDIR%/js" }
@@ -60,6 +62,24 @@ def scrape(server: Eyotd) -> dict[str, float]:
         for sample in family.samples
         if sample.name.startswith("eyot_mqtt_")
     }
+
+
+def reload_with(server: Eyotd, options: str) -> None:
+    """Set options of `eyot { mqtt { } }`, the first one instead of the bound of 3 messages."""
+    text = server.config_path.read_text()
+    server.config_path.write_text(
+        text.replace("session_queue_msgs: 3", options).replace("session_queue_msgs: 4", options)
+    )
+    server.signal(signal.SIGHUP)
+
+
+def wait_expired(server: Eyotd, count: int) -> None:
+    """Wait until so many messages have expired, and none waits any more."""
+    until = time.monotonic() + PATIENCE_S
+    while (found := scrape(server))["eyot_mqtt_dropped_total{account=A,reason=expired}"] != count:
+        assert time.monotonic() < until, found
+        time.sleep(0.1)
+    assert found["eyot_mqtt_queued_messages{account=A}"] == 0
 
 
 def test_metrics(server: Eyotd) -> None:
@@ -113,9 +133,7 @@ def test_a_reload_of_limits_says_so_and_applies(server: Eyotd) -> None:
         for number in range(3):
             assert one.publish_acked("q/x", b"%d" % number, qos=1) == 0
         assert one.publish_acked("q/x", b"no room", qos=1) == 0x97
-        text = server.config_path.read_text()
-        server.config_path.write_text(text.replace("session_queue_msgs: 3", "session_queue_msgs: 4, max_inflight: 9"))
-        server.signal(signal.SIGHUP)
+        reload_with(server, "session_queue_msgs: 4, max_inflight: 9")
         server.wait_log("Reloaded: eyot mqtt limits")
         server.wait_log("Reloaded server configuration")
         assert "sync policies" not in server.log()
@@ -123,6 +141,23 @@ def test_a_reload_of_limits_says_so_and_applies(server: Eyotd) -> None:
         assert one.publish_acked("q/x", b"no room", qos=1) == 0x97
     with RawMqtt(server.leaf_port, level=5) as late:
         assert late.connect("", user="a", password=b"a").properties.receive_maximum == 9
+        late.publish_acked("q/x", b"kept", qos=0, retain=True)
+        reload_with(server, "session_queue_age: 1, retained_age: 1")
+        wait_expired(server, 5)
+        assert scrape(server)["eyot_mqtt_retained_messages{account=A}"] == 0
+
+
+def test_what_expires_for_a_client_that_is_away_makes_room(server: Eyotd) -> None:
+    with client(server, "a", "away", clean=False, props=Properties(session_expiry_interval=60)) as away:
+        away.subscribe("q/#", qos=1)
+        away.disconnect()
+    with client(server, "a") as one:
+        for _ in range(3):
+            assert one.publish_acked("q/x", b"brief", qos=1, props=Properties(message_expiry_interval=1)) == 0
+        wait_expired(server, 3)
+        assert [one.publish_acked("q/x", b"%d" % number, qos=1) for number in range(4)] == [0, 0, 0, 0x97]
+    with client(server, "a", "away", clean=False, props=Properties(session_expiry_interval=60)) as away:
+        assert [away.message().payload for _ in range(3)] == [b"0", b"1", b"2"]
 
 
 # -- $SYS/broker -----------------------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ NOT_OFFERED: Final = {
     "psk_file": "pre-shared keys are not offered: use certificates, or user and password over TLS",
     "queue_qos0_messages": "messages of QoS 0 do not wait for clients that are away",
     "retain_available": "retained messages are always available",
-    "retain_expiry_interval": "clients of MQTT 5 set a message expiry",
+    "retain_expiry_interval": "set retained_age in eyot { mqtt { } }, or have clients of MQTT 5 set a message expiry",
     "upgrade_outgoing_qos": "a message keeps the QoS of its publish",
 }
 

@@ -50,9 +50,16 @@ class MqttBounds(Struct, frozen=True, kw_only=True):
     #: what waits for one session
     queue_msgs: int = 10_000
     queue_bytes: int = 64 << 20
+    #: how long a message waits for a session at most; 0: as long as the session lasts
+    queue_age_s: int = 0
+    #: what waits for all sessions of one account, a message for many of them once
+    queued_msgs_max: int = 1_000_000
+    queued_bytes_max: int = 4 << 30
     #: of one account
     retained_msgs_max: int = 100_000
     retained_bytes_max: int = 256 << 20
+    #: how long a message is retained at most; 0: for ever
+    retained_age_s: int = 0
     #: the largest packet of a client; 0: `max_payload` and `PACKET_OVERHEAD`
     packet_bytes_max: int = 0
     topic_alias_max: int = 10

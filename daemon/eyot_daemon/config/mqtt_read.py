@@ -23,6 +23,8 @@ from eyot_wire.conf import ConfEntry, ConfMap
 _UINT16_MAX: Final = 65_535
 #: MQTT 5: a session that expires after 2**32 - 1 seconds never does.
 _EXPIRY_S_MAX: Final = 2**32 - 2
+#: A hundred years: the times of a stream are 64 bits of nanoseconds.
+_AGE_S_MAX: Final = 100 * 365 * 86_400
 _WINDOW_DEFAULT: Final = 1024
 #: A packet must at least hold a CONNECT with id, user and password.
 _PACKET_BYTES_MIN: Final = 1024
@@ -109,8 +111,12 @@ def read_mqtt_bounds(block: Block | None, profile: Profile) -> MqttBounds:
         sessions_max=block.integer("max_sessions", default=profile.mqtt_max_sessions, minimum=1),
         queue_msgs=block.integer("session_queue_msgs", default=profile.mqtt_session_queue_msgs, minimum=1),
         queue_bytes=_bytes(block, "session_queue_bytes", default=profile.mqtt_session_queue_bytes),
+        queue_age_s=_whole_seconds(block, "session_queue_age", default=0, most=_AGE_S_MAX),
+        queued_msgs_max=block.integer("queued_msgs_max", default=profile.mqtt_queued_msgs_max, minimum=1),
+        queued_bytes_max=_bytes(block, "queued_bytes_max", default=profile.mqtt_queued_bytes_max),
         retained_msgs_max=block.integer("retained_msgs_max", default=profile.mqtt_retained_msgs_max, minimum=0),
         retained_bytes_max=_bytes(block, "retained_bytes_max", default=profile.mqtt_retained_bytes_max),
+        retained_age_s=_whole_seconds(block, "retained_age", default=0, most=_AGE_S_MAX),
         packet_bytes_max=_read_packet_size(block),
         topic_alias_max=block.integer("max_topic_alias", default=10, minimum=0, maximum=_UINT16_MAX),
         inflight_max=block.integer("max_inflight", default=profile.mqtt_max_inflight, minimum=1, maximum=_UINT16_MAX),
@@ -126,6 +132,8 @@ def _bounds_of(profile: Profile) -> MqttBounds:
         sessions_max=profile.mqtt_max_sessions,
         queue_msgs=profile.mqtt_session_queue_msgs,
         queue_bytes=profile.mqtt_session_queue_bytes,
+        queued_msgs_max=profile.mqtt_queued_msgs_max,
+        queued_bytes_max=profile.mqtt_queued_bytes_max,
         retained_msgs_max=profile.mqtt_retained_msgs_max,
         retained_bytes_max=profile.mqtt_retained_bytes_max,
         inflight_max=profile.mqtt_max_inflight,

@@ -44,6 +44,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     mqtt_max_sessions: int = 100_000
     mqtt_session_queue_msgs: int = 10_000
     mqtt_session_queue_bytes: int = 64 * _MIB
+    mqtt_queued_msgs_max: int = 1_000_000
+    mqtt_queued_bytes_max: int = 4096 * _MIB
     mqtt_retained_msgs_max: int = 100_000
     mqtt_retained_bytes_max: int = 256 * _MIB
     mqtt_max_inflight: int = 1024
@@ -68,6 +70,8 @@ SMALL: Final = Profile(
     mqtt_max_sessions=1000,
     mqtt_session_queue_msgs=2000,
     mqtt_session_queue_bytes=512 * _KIB,
+    mqtt_queued_msgs_max=50_000,
+    mqtt_queued_bytes_max=32 * _MIB,
     mqtt_retained_msgs_max=5000,
     mqtt_retained_bytes_max=8 * _MIB,
     mqtt_max_inflight=64,

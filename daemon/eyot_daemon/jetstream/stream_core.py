@@ -97,12 +97,21 @@ class Republished(NamedTuple):
 CommitCallback = Callable[[StoreError | None], None]
 
 
+class Expired(NamedTuple):
+    """A message that left the stream for its age; `size`: bytes of subject, header and payload."""
+
+    seq: int
+    subject: bytes
+    size: int
+
+
 class Batch:
     """The effects of one transaction of a stream after its commit.
 
     `acks`         (reply, PubAck) to send once it is on flash
     `msg_ids`      ids that were put into the duplicate window, with their sequences
     `removed`      sequences that limits removed
+    `expired`      messages whose own TTL has passed, or that grew too old in a stream with TTLs
     `purged`       true when an unknown number of messages went (age, roll-up, purge)
     `singly`       what was purged went one by one, as far as nats-server is concerned, whose consumers then say of each that was
                    pending that it is terminated
@@ -116,6 +125,7 @@ class Batch:
 
     __slots__ = (
         "acks",
+        "expired",
         "msg_ids",
         "purged",
         "removed",
@@ -134,6 +144,7 @@ class Batch:
         self.acks: list[tuple[bytes, bytes]] = []
         self.msg_ids: dict[bytes, int] = {}
         self.removed: list[int] = []
+        self.expired: list[Expired] = []
         self.purged = False
         self.singly = True
         self.republished: list[Republished] = []

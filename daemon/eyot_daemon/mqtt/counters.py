@@ -8,7 +8,7 @@ from typing import Final
 REASONS: Final = {
     "slow": "messages of QoS 0 for a client that does not read",
     "full": "messages for a session whose queue was full",
-    "expired": "messages whose expiry interval had passed",
+    "expired": "messages whose expiry interval had passed, or that were too old",
     "too_large": "messages larger than the client takes",
     "no_topic": "messages on subjects that cannot be a topic",
     "denied": "publishes without permission",

@@ -239,9 +239,12 @@ class _Plan:
         return Published(subject, b"", header, self._publication.payload)
 
     def _queue_entry(self) -> Published:
-        header = self._header
+        header, properties = self._header, self._publication.properties
         if self._publication.retain:
             header = headers.add_field(header, message.RETAIN, b"1")
+        if properties is not None and properties.message_expiry_interval is not None:
+            # One that has expired at once is dropped when it is delivered, or a second later.
+            header = headers.add_field(header, message.TTL, b"%d" % max(1, properties.message_expiry_interval))
         return Published(QUEUE_PREFIX + self._subject, b"", header, self._publication.payload)
 
     def deliver(self) -> int:

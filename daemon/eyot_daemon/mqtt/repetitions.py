@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import secrets
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from eyot_daemon.jetstream.config.rules import MQTT_DROP, MQTT_DUPLICATES_KEY
-from eyot_wire.nuid import nuid
 
 if TYPE_CHECKING:
-    from random import Random
-
     from eyot_daemon.jetstream.stream.stream import Stream
     from eyot_daemon.mqtt.publication import Publication
 
@@ -40,10 +38,9 @@ def wanted(stream: Stream) -> bool:
 class Repetitions:
     """The ids of the publishes of one account."""
 
-    __slots__ = ("_known", "_random")
+    __slots__ = ("_known",)
 
-    def __init__(self, random: Random) -> None:
-        self._random = random
+    def __init__(self) -> None:
         #: of each stream that asked: the last id that was given, by its prefix and digest
         self._known: WeakKeyDictionary[Stream, dict[bytes, bytes]] = WeakKeyDictionary()
 
@@ -53,7 +50,7 @@ class Repetitions:
         key = _PREFIX + _digest(client_id, publication)
         if publication.dup and key in known:
             return known[key]
-        made = known[key] = key + b"-" + nuid(self._random).encode()
+        made = known[key] = b"%b-%b" % (key, secrets.token_urlsafe(12).encode())
         return made
 
     def _known_of(self, stream: Stream) -> dict[bytes, bytes]:

@@ -43,6 +43,16 @@ def limits_of(options: MqttOptions, bounds: MqttBounds, max_payload: int) -> Lim
         queue_msgs=bounds.queue_msgs,
         queue_bytes=bounds.queue_bytes,
         sys_interval_s=bounds.sys_interval_s,
+        store=MqttStoreOptions(
+            queue_msgs=bounds.queue_msgs,
+            queue_bytes=bounds.queue_bytes,
+            queue_age_s=bounds.queue_age_s,
+            queued_msgs=bounds.queued_msgs_max,
+            queued_bytes=bounds.queued_bytes_max,
+            retained_msgs=bounds.retained_msgs_max,
+            retained_bytes=bounds.retained_bytes_max,
+            retained_age_s=bounds.retained_age_s,
+        ),
     )
 
 
@@ -79,8 +89,8 @@ class MqttServer:
         """Return the sessions of an account; the first call opens its store."""
         found = self._accounts.get(account.name)
         if found is None:
-            store = self._store(account)
             drops = Drops(self.drops)
+            store = self._store(account, drops)
             found = self._accounts[account.name] = AccountSessions(account, store, self.limits, drops, Replies(account))
             found.start()
         return found
@@ -96,15 +106,11 @@ class MqttServer:
             if found is not None and SESSIONS in found[0].streams:
                 self.sessions_of(account)
 
-    def _store(self, account: Account) -> MqttStore | None:
+    def _store(self, account: Account, drops: Drops) -> MqttStore | None:
         found = self._jetstream(account.name)
         if found is None:
             return None
-        bounds = self.bounds
-        options = MqttStoreOptions(
-            bounds.queue_msgs, bounds.queue_bytes, bounds.retained_msgs_max, bounds.retained_bytes_max
-        )
-        return MqttStore(*found, options)
+        return MqttStore(*found, self.limits.store, drops)
 
     def each_account(self) -> list[AccountSessions]:
         return list(self._accounts.values())

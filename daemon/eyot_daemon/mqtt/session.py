@@ -467,8 +467,10 @@ class Session:
         if error:
             flight.phase = Phase.PUBLISH  # sent again when the client comes back
             return
-        if flight.source is not None and not flight.source.ack(flight.sseq) and flight.source is self.queue:
-            self._received_seqs[flight.sseq] = flight.packet_id
+        if flight.source is not None and not flight.source.ack(flight.sseq):
+            queue = self.queue
+            if flight.source is queue and queue is not None and queue.owes(flight.sseq):
+                self._received_seqs[flight.sseq] = flight.packet_id
         self._received(flight)
 
     def _received(self, flight: Flight) -> None:

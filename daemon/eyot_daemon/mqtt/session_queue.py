@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from eyot_daemon.jetstream.account import JetStreamAccount
     from eyot_daemon.jetstream.consumer.consumers import Consumers
     from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_daemon.mqtt.counters import Drops
     from eyot_wire.sublist import SubList
 
 log = logging.getLogger("eyot.mqtt")
@@ -53,12 +54,13 @@ class QueueContext:
     """What the queues of one account share: their stream, their filters, and their bounds (each queue's)."""
 
     def __init__(
-        self, jsa: JetStreamAccount, consumers: Consumers, stream: Stream, filters: SubList[QueueFilter]
+        self, jsa: JetStreamAccount, consumers: Consumers, stream: Stream, filters: SubList[QueueFilter], drops: Drops
     ) -> None:
         self.jsa = jsa
         self.consumers = consumers
         self.stream = stream
         self.filters = filters
+        self.drops = drops
         self.msgs_max = 0
         self.bytes_max = 0
         #: publishes that were refused because a queue was full
@@ -71,7 +73,7 @@ class Queue:
     After a restart `bytes` is estimated from the stream's average until the queue is empty once.
     """
 
-    __slots__ = ("_consumer", "_context", "_filters", "bytes", "messages", "name", "refused")
+    __slots__ = ("_consumer", "_context", "_filters", "bytes", "drops", "messages", "name", "refused")
 
     def __init__(self, context: QueueContext, name: str) -> None:
         self.name = name
@@ -79,6 +81,8 @@ class Queue:
         self.bytes = 0
         #: publishes that were refused because this queue was full
         self.refused = 0
+        #: where messages count that expire in the queue
+        self.drops = context.drops
         self._context = context
         self._filters: dict[bytes, QueueFilter] = {}
         self._consumer: Consumer | None = None
@@ -242,6 +246,19 @@ class Queue:
     def acked(self, size: int) -> None:
         if size:
             self.count(-1, -size)
+
+    def expired(self, sseq: int, size: int) -> None:
+        """Count a message out that has left the stream for its age; called before the consumer knows."""
+        if not self.owes(sseq):
+            return
+        self.count(-1, -size)
+        if not self._forget(sseq):
+            self.drops.count("expired")
+
+    def _forget(self, sseq: int) -> bool:
+        """Return whether a client was sent the message: it may be completed, and needs no acknowledgement any more."""
+        pull = None if self._consumer is None else self._consumer.pull
+        return pull is not None and any(receiver.held.pop(sseq, 0) for receiver in pull.receivers().receivers)
 
 
 class QueueMember:

@@ -12,6 +12,7 @@ from eyot_daemon.mqtt.repetitions import Repetitions
 from eyot_daemon.mqtt.session import Queued, Session, SessionLimits
 from eyot_daemon.mqtt.session_queue import QUEUE_PREFIX
 from eyot_daemon.mqtt.session_record import NEVER, SessionRecord, StoredWill
+from eyot_daemon.mqtt.store import MqttStoreOptions
 from eyot_daemon.mqtt.stored_topics import StoredTopics
 from eyot_daemon.mqtt.sys_topics import SysTopics
 from eyot_daemon.mqtt.will import publication_of
@@ -64,6 +65,7 @@ class Limits(NamedTuple):
     queue_msgs: int
     queue_bytes: int
     sys_interval_s: float
+    store: MqttStoreOptions = MqttStoreOptions()
 
 
 class Opening(NamedTuple):
@@ -119,7 +121,7 @@ class AccountSessions:
         self.traffic = Traffic()
         self.sys_topics = SysTopics(account.broker, self, limits.sys_interval_s)
         self.stored_topics = StoredTopics(account)
-        self.repetitions = Repetitions(account.broker.rng)
+        self.repetitions = Repetitions()
         self._known: dict[str, _Known] = {}
         self._ready = False
         self._failure = ""
@@ -191,7 +193,7 @@ class AccountSessions:
         self.limits = limits
         self.sys_topics.interval_s = limits.sys_interval_s
         if self._store is not None:
-            self._store.set_queue_limits(limits.queue_msgs, limits.queue_bytes)
+            self._store.set_options(limits.store)
 
     def when_open(self, step: Callable[[str], None]) -> None:
         """Call `step` once the sessions on flash were brought back, with "" or with what is wrong."""
@@ -472,6 +474,7 @@ class AccountSessions:
                 done("")
                 return
             session.queue = self.store.queue(session.record, lambda *queued: session.from_queue(Queued(*queued)))
+            session.queue.drops = session.drops
         session.queue.configure([QUEUE_PREFIX + subject for subject in wanted], self.limits.window, done)
 
     def _follow_shared(self, session: Session) -> None:

@@ -25,6 +25,7 @@ import msgspec
 from eyot_daemon.jetstream.consumer.consumer import Consumer
 from eyot_daemon.jetstream.ingest.joint import Change, JointPublish, JointStream, RunDone
 from eyot_daemon.jetstream.ingest.stream_ingest import SubjectRemoval
+from eyot_daemon.mqtt.counters import Drops
 from eyot_daemon.mqtt.retained_store import RETAINED_PREFIX, Retained
 from eyot_daemon.mqtt.session_queue import (
     QUEUE_PREFIX,
@@ -49,7 +50,7 @@ from eyot_store.errors import StoreError
 from eyot_wire.frames import Published
 from eyot_wire.jetstream.error_codes import JSStreamStoreFailedF
 from eyot_wire.jetstream.errors import ApiError, JetStreamError, error
-from eyot_wire.jetstream.model import StreamConfig
+from eyot_wire.jetstream.model import NS_PER_S, StreamConfig
 from eyot_wire.nuid import DIGITS, nuid
 from eyot_wire.quoting import printable
 from eyot_wire.sublist import SubList
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from eyot_daemon.jetstream.consumer.consumers import Consumers
     from eyot_daemon.jetstream.consumer.local_delivery import OnMessage
     from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_daemon.jetstream.stream_core import Expired
     from eyot_store import Txn
     from eyot_wire.mqtt.plain_publishes import AckedPublishes
     from eyot_wire.native import Match
@@ -74,12 +76,54 @@ SLICE: Final = 256
 
 
 class MqttStoreOptions(NamedTuple):
-    """Bounds: messages and bytes of each queue, and of all retained messages of an account (-1: none)."""
+    """Bounds of each queue, of all queues of an account together, and of its retained messages.
+
+    -1 messages or bytes: no bound; ages in seconds, 0: none.
+    """
 
     queue_msgs: int = 100_000
     queue_bytes: int = 64 << 20
+    queue_age_s: int = 0
+    queued_msgs: int = -1
+    queued_bytes: int = -1
     retained_msgs: int = -1
     retained_bytes: int = -1
+    retained_age_s: int = 0
+
+    def configs(self) -> list[StreamConfig]:
+        """Return the configurations of the streams: sessions, queued messages, retained messages."""
+        return [
+            StreamConfig(name=SESSIONS, subjects=["$MQTT.sess.>"], max_msgs_per_subject=1),
+            StreamConfig(
+                name=QUEUED,
+                subjects=["$MQTT.msgs.>"],
+                retention="interest",
+                max_age=self.queue_age_s * NS_PER_S,
+                allow_msg_ttl=True,
+            ),
+            StreamConfig(
+                name=RETAINED_STREAM,
+                subjects=["$MQTT.rmsgs.>"],
+                max_msgs_per_subject=1,
+                discard="new",
+                max_msgs=self.retained_msgs,
+                max_bytes=self.retained_bytes,
+                max_age=self.retained_age_s * NS_PER_S,
+                allow_msg_ttl=True,
+            ),
+        ]
+
+
+def _with_bounds(there: StreamConfig, wanted: StreamConfig) -> StreamConfig:
+    """Return the configuration of a stream with wanted bounds; `there` itself if it has them."""
+    bounds: dict[str, int | bool] = {name: getattr(wanted, name) or -1 for name in ("max_msgs", "max_bytes")}
+    bounds["max_age"] = wanted.max_age
+    bounds["allow_msg_ttl"] = there.allow_msg_ttl or wanted.allow_msg_ttl
+    if all(getattr(there, name) == bound for name, bound in bounds.items()):
+        return there
+    # These streams have no message ids, but a window must not be longer than the age.
+    window = min(there.duplicate_window, wanted.max_age) if wanted.max_age else there.duplicate_window
+    return msgspec.structs.replace(there, **bounds, duplicate_window=window)
 
 
 class _Left:
@@ -98,9 +142,13 @@ class MqttStore:
 
     retained: Retained
 
-    def __init__(self, jsa: JetStreamAccount, consumers: Consumers, options: MqttStoreOptions) -> None:
+    def __init__(
+        self, jsa: JetStreamAccount, consumers: Consumers, options: MqttStoreOptions, drops: Drops | None = None
+    ) -> None:
+        """Make a store that is not open; `drops` counts what expires on flash, for the account."""
         self.jsa = jsa
         self.options = options
+        self._drops = drops or Drops()
         self._consumers = consumers
         self._joint = JointPublish(jsa.server.broker, jsa.server.store)
         self._filters: SubList[QueueFilter] = SubList()
@@ -122,19 +170,7 @@ class MqttStore:
         if not self.jsa.enabled:
             done(f"MQTT needs JetStream, which is not enabled for account {self.jsa.account.name}")
             return
-        wanted = [
-            StreamConfig(name=SESSIONS, subjects=["$MQTT.sess.>"], max_msgs_per_subject=1),
-            StreamConfig(name=QUEUED, subjects=["$MQTT.msgs.>"], retention="interest"),
-            StreamConfig(
-                name=RETAINED_STREAM,
-                subjects=["$MQTT.rmsgs.>"],
-                max_msgs_per_subject=1,
-                discard="new",
-                max_msgs=self.options.retained_msgs,
-                max_bytes=self.options.retained_bytes,
-            ),
-        ]
-        self._make(wanted, [], done)
+        self._make(self.options.configs(), [], done)
 
     def _make(self, wanted: list[StreamConfig], made: list[Stream], done: Done) -> None:
         """Find or make one stream after the other."""
@@ -158,11 +194,10 @@ class MqttStore:
             if (there.subjects, there.retention) != (config.subjects, config.retention):
                 done(f"stream {config.name} is not one of MQTT: its subjects or its retention differ")
                 return
-            bounds = {name: getattr(config, name) or -1 for name in ("max_msgs", "max_bytes")}
-            if all(getattr(there, name) == bound for name, bound in bounds.items()):
+            changed = _with_bounds(there, config)
+            if changed is there:
                 existing.after_commits(lambda failure: settled(existing, failure))
                 return
-            changed = msgspec.structs.replace(there, **bounds)
             self.jsa.update_stream(existing, changed, pedantic=False, done=settled)
         except JetStreamError as refused:
             done(f"stream {config.name} for MQTT is refused: {refused.api_error.description}")
@@ -171,7 +206,9 @@ class MqttStore:
         self._sessions, self._queued, self._retained_stream = made
         self.retained = Retained(self._retained_stream)
         self.retained.start()
-        context = self._context = QueueContext(self.jsa, self._consumers, self._queued, self._filters)
+        self._queued.when_expired.append(self._queued_expired)
+        self._retained_stream.when_expired.append(lambda gone: self._drops.count("expired", len(gone)))
+        context = self._context = QueueContext(self.jsa, self._consumers, self._queued, self._filters, self._drops)
         context.msgs_max, context.bytes_max = self.options.queue_msgs, self.options.queue_bytes
         self._has_streams = True
         try:
@@ -261,11 +298,31 @@ class MqttStore:
         """Return the last sequence of the queued messages, those under way included: for `SubOptions.since`."""
         return self._queued.log.state.last_seq
 
-    def set_queue_limits(self, messages: int, size: int) -> None:
-        """Bound each queue from now on; what is in it stays."""
-        self.options = self.options._replace(queue_msgs=messages, queue_bytes=size)
-        if self._has_streams:
-            self._context.msgs_max, self._context.bytes_max = messages, size
+    def set_options(self, options: MqttStoreOptions) -> None:
+        """Use other bounds from now on. What a shorter age has passed goes; all else that is there stays."""
+        self.options = options
+        if not self._has_streams:
+            return
+        self._context.msgs_max, self._context.bytes_max = options.queue_msgs, options.queue_bytes
+        for stream, wanted in zip((self._queued, self._retained_stream), options.configs()[1:], strict=True):
+            changed = _with_bounds(stream.config, wanted)
+            if changed is not stream.config:
+                try:
+                    self.jsa.update_stream(stream, changed, pedantic=False, done=_log_update)
+                except JetStreamError as refused:
+                    log.error("Stream %s keeps its bounds: %s", stream.name, refused.api_error.description)
+
+    def _queued_expired(self, gone: Sequence[Expired]) -> None:
+        """Count out what has left `$MQTT_msgs` for its age, for each queue that still had it to deliver."""
+        for each in gone:
+            for queue in {entry.owner: None for entry in self._filters.match(each.subject).plain}:
+                queue.expired(each.seq, each.size)
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether the queues of the account together may store nothing more."""
+        state, options = self._queued.log.state, self.options
+        return 0 <= options.queued_msgs <= state.messages or 0 <= options.queued_bytes <= state.bytes
 
     def queued_at(self, sseq: int) -> int:
         """Return when a queued message was stored, Unix time in ns; 0: it cannot be read."""
@@ -415,6 +472,10 @@ class MqttStore:
         queues: list[Queue] = []
         if queue is not None:
             queues = list({entry.owner: None for entry in self._filters.match(queue.subject).plain})
+            if queues and self._is_full:
+                self._context.refused += 1
+                done(error(JSStreamStoreFailedF, err="the queues of the account's sessions are full"))
+                return
             full = [each for each in queues if not each.room]
             if full:
                 for each in full:
@@ -474,7 +535,7 @@ class MqttStore:
         each = len(queue_subject) + len(header)
         count, size = len(payloads), each * len(payloads) + run.payload_bytes
         queues = list({entry.owner: None for entry in self.filters_of(queue_subject).plain})
-        if not all(queue.has_room(count, size) for queue in queues):
+        if self._is_full or not all(queue.has_room(count, size) for queue in queues):
             return False
         for queue in queues:
             queue.count(count, size)
@@ -535,6 +596,11 @@ class MqttStore:
         if self._shared.get(queue.name) is queue:
             del self._shared[queue.name]
         queue.delete(done)
+
+
+def _log_update(stream: Stream, failure: StoreError | None) -> None:
+    if failure is not None:
+        log.error("Stream %s keeps its bounds: %s", stream.name, failure.message)
 
 
 def _shared_parts(topic_filter: str) -> tuple[str, str] | None:

@@ -72,6 +72,7 @@ def test_bounds_of_eyot() -> None:
     text = (
         'eyot { mqtt { max_keepalive: 60, session_expiry_max: "2h", max_sessions: 1, session_queue_msgs: 2, '
         'session_queue_bytes: "3K", retained_msgs_max: 0, retained_bytes_max: "5K", max_packet_size: "6K", '
+        'session_queue_age: "72h", queued_msgs_max: 9, queued_bytes_max: "7K", retained_age: 60, '
         'max_topic_alias: 0, max_inflight: 8, packet3_refusal_pause: "9s" } }'
     )
     bounds = read(text).eyot.mqtt
@@ -81,6 +82,10 @@ def test_bounds_of_eyot() -> None:
         sessions_max=1,
         queue_msgs=2,
         queue_bytes=3072,
+        queue_age_s=3 * 24 * 3600,
+        queued_msgs_max=9,
+        queued_bytes_max=7168,
+        retained_age_s=60,
         retained_msgs_max=0,
         retained_bytes_max=5120,
         packet_bytes_max=6144,

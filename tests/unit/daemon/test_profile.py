@@ -66,6 +66,18 @@ ROWS = [
         "mqtt { session_queue_bytes: 7 }",
     ),
     (
+        "`eyot.mqtt.queued_msgs_max`",
+        "mqtt_queued_msgs_max",
+        "eyot.mqtt.queued_msgs_max",
+        "mqtt { queued_msgs_max: 7 }",
+    ),
+    (
+        "`eyot.mqtt.queued_bytes_max`",
+        "mqtt_queued_bytes_max",
+        "eyot.mqtt.queued_bytes_max",
+        "mqtt { queued_bytes_max: 7 }",
+    ),
+    (
         "`eyot.mqtt.retained_msgs_max`",
         "mqtt_retained_msgs_max",
         "eyot.mqtt.retained_msgs_max",
@@ -89,7 +101,7 @@ WORDS = {
 }
 #: Bytes beyond this are told in units; counts never get there with a round binary figure.
 _SIZES = {"max_pending", "batch_size", "journal_size", "backlog_size", "max_memory_store", "max_buffered_size"}
-_SIZES |= {"max_pending_total", "mqtt_session_queue_bytes", "mqtt_retained_bytes_max"}
+_SIZES |= {"max_pending_total", "mqtt_session_queue_bytes", "mqtt_queued_bytes_max", "mqtt_retained_bytes_max"}
 
 
 def options(text: str) -> Options:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.nats_headers import MARKER_REASON, NEVER, TTL, nats_fields, parse_ttl
 from eyot_daemon.jetstream.retention import limits
-from eyot_daemon.jetstream.stream_core import Batch, Republished
+from eyot_daemon.jetstream.stream_core import Batch, Expired, Republished
 from eyot_daemon.jetstream.wall_clock import ClockCredits
 from eyot_store.errors import StoreError
 from eyot_wire import headers
@@ -230,7 +230,7 @@ class Expiry:
             log.error("Stream '%s > %s': nothing expires: %s", self._log.account, self._log.name, failure)
             return
         if gone:
-            batch.purged = True
+            batch.purged = gone > len(batch.expired)
             batch.then.append(lambda _: self.schedule())
             self._stream.submit(txn, batch)
         else:
@@ -276,6 +276,8 @@ class Expiry:
 
     def _remove(self, txn: "Txn", batch: Batch, message: "StoredMessage", now_ns: int, why: str) -> None:
         self._log.remove(txn, message.seq, why)
+        size = len(message.subject) + len(message.header) + len(message.payload)
+        batch.expired.append(Expired(message.seq, message.subject, size))
         marker_ttl = self._stream.config.subject_delete_marker_ttl
         if not marker_ttl or self._log.subject_count(message.subject):
             return

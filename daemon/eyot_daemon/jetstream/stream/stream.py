@@ -25,7 +25,7 @@ from eyot_daemon.jetstream.retention import limits
 from eyot_daemon.jetstream.retention.expiry import CLOCK_POSITION, Expiry
 from eyot_daemon.jetstream.retention.retention import Retention, Sweep
 from eyot_daemon.jetstream.sourcing.deregistration import stage_deregistrations
-from eyot_daemon.jetstream.stream_core import Batch, CommitCallback, ConsumerPort, StreamCore
+from eyot_daemon.jetstream.stream_core import Batch, CommitCallback, ConsumerPort, Expired, StreamCore
 from eyot_daemon.jetstream.subject_index_loader import SubjectIndexLoader
 from eyot_daemon.jetstream.wall_clock import ClockCredits
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
@@ -84,6 +84,8 @@ class Stream:
         self._woken: dict[str, ConsumerPort] = {}  # those that commits wake, by name
         #: Called after each commit that stored messages.
         self.when_stored: list[Callable[[], None]] = []
+        #: called with messages that grew too old, before the consumers hear of it
+        self.when_expired: list[Callable[[Sequence[Expired]], None]] = []
         self._subscriptions: dict[str, Subscription] = {}
         #: What was published since the last turn.
         self.ingest_queue = IngestQueue(self)
@@ -356,10 +358,15 @@ class Stream:
             log.error("Stream '%s > %s' cannot store: %s", self.account.name, self.name, failure)
 
     def _tell_consumers(self, batch: Batch) -> None:
+        if batch.expired:
+            for step in self.when_expired:
+                step(batch.expired)
         if not self._consumers:
             return
         if batch.removed:
             self._tell_removed(batch.removed)
+        if batch.expired:
+            self._tell_expired(batch.expired)
         if batch.purged:
             for consumer in list(self._consumers.values()):
                 consumer.purged(singly=batch.singly)
@@ -369,6 +376,15 @@ class Stream:
     def _tell_removed(self, seqs: Sequence[int]) -> None:
         for consumer in list(self._consumers.values()):
             consumer.messages_removed(seqs)
+
+    def _tell_expired(self, expired: Sequence[Expired]) -> None:
+        """Tell the consumers that want the subjects: a stream of MQTT has one for each session."""
+        seqs: dict[ConsumerPort, list[int]] = {}
+        for each in expired:
+            for consumer in self.retention.index.matching(each.subject):
+                seqs.setdefault(consumer, []).append(each.seq)
+        for consumer, gone in seqs.items():
+            consumer.messages_removed(gone)
 
     # -- consumers -------------------------------------------------------------------------------------------------
 
