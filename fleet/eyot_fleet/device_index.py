@@ -102,6 +102,11 @@ class DeviceIndex:
             never_arrived=sum(record.never_arrived for record in found),
         )
 
+    def names(self, query: DeviceQuery) -> list[str]:
+        """Return the names of all devices that a query's filters leave, sorted. Raises QueryError."""
+        query.check()
+        return sorted(record.name for record in self._matching(query))
+
     def _matching(self, query: DeviceQuery) -> Iterable[DeviceRecord]:
         found: Iterable[DeviceRecord] = self._records.values()
         if query.states:

@@ -1,6 +1,6 @@
 """What groups consist of: how many devices, in which states, how far behind. Pure.
 
-Devices with equal labels are counted together first, so that many groups cost little.
+Devices with equal labels, as far as any group names them, are counted together first: many groups cost little.
 """
 
 from __future__ import annotations
@@ -58,11 +58,13 @@ class _Sum:
 
 def summaries(groups: Mapping[str, Group], records: Iterable[DeviceRecord]) -> list[GroupSummary]:
     """Return all groups, the one that needs somebody most first."""
-    sums: dict[tuple[str, ...], _Sum] = {}
+    used = frozenset(label for group in groups.values() for label in group.labels)
+    sums: dict[frozenset[str], _Sum] = {}
     for record in records:
-        found = sums.get(record.labels)
+        labels = used.intersection(record.labels)
+        found = sums.get(labels)
         if found is None:
-            found = sums[record.labels] = _Sum(frozenset(record.labels))
+            found = sums[labels] = _Sum(labels)
         found.add(record)
     holders: defaultdict[str, list[_Sum]] = defaultdict(list)
     for each in sums.values():

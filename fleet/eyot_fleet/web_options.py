@@ -13,7 +13,7 @@ from eyot_fleet.errors import ConfigError
 VIEWER: Final = "viewer"
 OPERATOR: Final = "operator"
 #: What an operator may do; `[web] actions` names the ones that are offered.
-ACTIONS: Final = ("ask", "connect", "label", "configure", "revoke", "withdraw")
+ACTIONS: Final = ("ask", "connect", "label", "configure", "rollout", "revoke", "forget", "withdraw")
 #: In a list of names: everybody that can log in.
 ANYBODY: Final = "*"
 _LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})

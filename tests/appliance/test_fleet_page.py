@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from eyot_fleet.device_record import Alert, DeviceRecord
+from eyot_fleet.desired import Group
+from eyot_fleet.device_record import Alert, DeviceRecord, UpgradeRecord
+from eyot_fleet.rollout import HALTED, OpenedRing, Ring, Rollout
 from eyot_fleet.web import access
 from eyot_fleet.web.backend import Freshness
 from eyot_fleet.web_options import OidcOptions
@@ -227,11 +229,91 @@ def test_an_operator_acts_on_a_device_and_sees_it_in_the_audit(page: FleetPage, 
     assert {line.actor for line in page.backend.lines} == {"operator"}
 
 
+def with_groups(page: FleetPage) -> None:
+    """Groups and a halted rollout, with text that would be markup."""
+    labels = {"pumps": ("kind:pump",), "north": ("site:north",), "everybody": (), "nobody": ("site:moon",)}
+    settings = {"sync": {"streams": {ODD: {"priority": 2}}}}
+    page.backend.stored_groups.update(
+        {name: (Group(labels=each, settings=settings), 1) for name, each in labels.items()}
+    )
+    now = page.backend.now()
+    opened = OpenedRing(at=now - 3600, reached_at=now - 1800)
+    rings = (Ring(group="north", wait_s=3600.0), Ring(group="everybody", wait_s=86400.0 * 3))
+    page.backend.stored_rollouts["june"] = Rollout(
+        version="0.9.5", rings=rings, state=HALTED, opened=(opened,), reason=f"ring north: {ODD}", started_at=now - 3600
+    )
+    page.put("pump-00000", upgrade=UpgradeRecord(to="0.9.5", outcome="returned", reason=ODD, heard_at=now - 60))
+
+
+def test_a_group_is_found_by_its_worst_state_and_acted_on_as_one(page: FleetPage, browser: Chromium) -> None:
+    with_groups(page)
+    log_in(browser, page)
+    focus(browser, "nav")
+    click(browser, "#nav [data-view=groups]")
+    browser.until("document.querySelectorAll('#groups tr').length === 4")
+    assert browser.value("document.querySelector('#groups tr:last-child').textContent").startswith("nobody")
+    click(browser, "#groups a[href='#/group/north']")
+    browser.until(
+        "document.activeElement.id === 'group-head' && document.querySelectorAll('#group-facts dd').length > 5"
+    )
+    browser.until("document.getElementById('group-labels').value === 'site:north'")
+    assert ODD in browser.value("document.querySelector('#group-facts pre').textContent")
+    click(browser, "#group-act")
+    browser.until("document.getElementById('bulk-count').textContent === '200 devices are chosen.'")
+    browser.until(f"{ROWS}.length === 50 && [...document.querySelectorAll('.choose')].every(box => box.checked)")
+    click(browser, ".choose")
+    browser.until("document.getElementById('bulk-count').textContent === '199 devices are chosen.'")
+    left_out = browser.value("document.querySelector('.choose').getAttribute('aria-label')").removeprefix("Choose ")
+    browser.value("document.getElementById('bulk-action').value = 'relabel'")
+    browser.value("document.getElementById('bulk-action').dispatchEvent(new Event('change'))")
+    browser.value("window.confirm = () => true")
+    focus(browser, "bulk-add")
+    browser.type("checked")
+    browser.press("Enter")
+    browser.until("document.getElementById('bulk-outcome').textContent === '199 done, 0 not done.'")
+    assert browser.value("document.querySelectorAll('#bulk-results tr').length") == 199
+    labelled = {record.name for record in page.backend.index if "checked" in record.labels}
+    assert len(labelled) == 199
+    assert left_out not in labelled
+    assert {line.action for line in page.backend.lines if line.device} == {"relabel"}
+    assert len([line for line in page.backend.lines if line.outcome == "done" and line.device]) == 199
+    is_clean(browser, page)
+
+
+def test_a_rollout_is_resumed_and_rolled_back(page: FleetPage, browser: Chromium) -> None:
+    with_groups(page)
+    log_in(browser, page)
+    click(browser, "#nav [data-view=rollouts]")
+    browser.until("document.querySelectorAll('#rollouts tbody tr').length === 2")
+    assert "1 " not in browser.value("document.getElementById('rollouts-told').textContent")
+    assert f"went back: {ODD}" in browser.value("document.querySelector('#rollouts tbody').textContent")
+    browser.value("window.prompt = (words) => words.includes('which version') ? '0.9.4' : 'because'")
+    click(browser, "[data-do=resume]")
+    browser.until("document.querySelector('[data-do=halt]') !== null")
+    click(browser, "[data-do=back]")
+    browser.until("document.getElementById('rollouts-outcome').textContent === 'The rollout is rolled back.'")
+    found = page.backend.stored_rollouts["june"]
+    assert (found.state, found.back_to, found.reason, found.by) == ("rolled back", "0.9.4", "because", "operator")
+    is_clean(browser, page)
+
+
 def test_a_viewer_is_offered_nothing_to_do(page: FleetPage, browser: Chromium) -> None:
     log_in(browser, page, "viewer")
     browser.value("location.hash = '#/device/pump-00012'")
     browser.until("document.querySelectorAll('#day svg').length === 2")
     assert browser.value("document.getElementById('orders').hidden && document.getElementById('tokens-link').hidden")
+    with_groups(page)
+    for view, offered in (("groups", "group-new"), ("group/north", "order-group"), ("rollouts", "rollout-new")):
+        browser.value(f"location.hash = '#/{view}'")
+        browser.until("document.querySelectorAll('main section:not([hidden]) :is(tbody tr, dd)').length > 0")
+        assert browser.value(f"document.getElementById('{offered}').hidden")
+    assert (
+        browser.value(
+            "document.querySelectorAll('#rollouts button').length + document.querySelectorAll('.choose').length"
+        )
+        == 0
+    )
+    assert browser.value("document.getElementById('bulk').hidden && document.getElementById('group-act').hidden")
     browser.value("location.hash = '#/tokens'")
     browser.until(f"{ROWS}.length === 50")
     is_clean(browser, page)
@@ -298,13 +380,15 @@ def test_the_page_says_how_old_its_figures_are(tmp_path: Path, browser: Chromium
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_on_a_phone_nothing_is_cut_off_and_all_is_legible(page: FleetPage, browser: Chromium, scheme: str) -> None:
     browser.colours(scheme)
+    with_groups(page)
     log_in(browser, page)
+    browser.value("document.getElementById('bulk').open = true")
     for width in (390, 1280):
         browser.size(width, 844)
-        for view in ("#/", "#/device/pump-00016", "#/audit"):
+        for view in ("#/", "#/device/pump-00016", "#/audit", "#/groups", "#/group/north", "#/rollouts"):
             browser.value(f"location.hash = '{view}'")
-            browser.until("document.querySelectorAll('main section:not([hidden]) tbody tr').length > 0")
-            if view != "#/audit":
+            browser.until("document.querySelectorAll('main section:not([hidden]) :is(tbody tr, dd)').length > 0")
+            if view in ("#/", "#/device/pump-00016"):
                 browser.until(f"{ROWS}.length === 50 || document.querySelectorAll('#device-alerts li').length === 1")
             assert browser.value("document.documentElement.scrollWidth") <= width
             assert _illegible(browser) == []

@@ -15,10 +15,12 @@ from typing import Any, Self, TypeVar
 import trio
 
 from eyot_fleet.connection import Connection
+from eyot_fleet.desired import DesiredError, Group, check_name
 from eyot_fleet.device_index import DeviceIndex
 from eyot_fleet.errors import Conflict, ConnectionLost, FleetError
 from eyot_fleet.history import STEP_S, DayHistory
 from eyot_fleet.login import Login
+from eyot_fleet.rollout import Rollout
 from eyot_fleet.web.backend import AuditEntry, Day, Desired, Freshness
 from eyot_fleet.web.identity import Identity, LoginRefused, LoginUnavailable
 from eyot_fleet.web.site import Site
@@ -38,6 +40,9 @@ class MemoryBackend:
         self.hub = Freshness(connected=True, since=time.time() - 3600)
         self.histories: dict[str, DayHistory] = {}
         self.documents: dict[str, Desired] = {}
+        #: by name: a group, None if it was removed, and its revision
+        self.stored_groups: dict[str, tuple[Group | None, int]] = {}
+        self.stored_rollouts: dict[str, Rollout] = {}
         #: why the audit stream cannot be written
         self.audit_error = ""
         self.connected: Connection | None = None
@@ -70,6 +75,41 @@ class MemoryBackend:
 
     async def desired(self, name: str) -> Desired:
         return self.documents.get(name, Desired(labels=(), settings={}, applies={}, revision=0))
+
+    def groups(self) -> dict[str, Group]:
+        return {name: group for name, (group, _) in self.stored_groups.items() if group is not None}
+
+    def rollouts(self) -> dict[str, Rollout]:
+        return self.stored_rollouts
+
+    async def group(self, name: str) -> tuple[Group | None, int]:
+        return self.stored_groups.get(name, (None, 0))
+
+    async def set_group(self, name: str, group: Group | None, revision: int, actor: str) -> None:
+        if self.stored_groups.get(name, (None, 0))[1] != revision:
+            raise Conflict("somebody else has changed it meanwhile")
+        if group is not None:
+            check_name("group", name)
+            group.check()
+        self.stored_groups[name] = (group, revision + 1)
+
+    async def start_rollout(self, name: str, rollout: Rollout, actor: str) -> None:
+        rollout.check()
+        self.stored_rollouts[name] = replaced(rollout, started_at=self.now(), by=actor)
+
+    async def steer_rollout(self, name: str, actor: str, to: str, reason: str, back_to: str) -> None:
+        found = self.stored_rollouts.get(name)
+        if found is None:
+            raise DesiredError(f"there is no rollout {name}")
+        made = replaced(found, state=to, reason=reason, back_to=back_to, by=actor)
+        made.check()
+        self.stored_rollouts[name] = made
+
+    async def forget(self, name: str, actor: str, reason: str) -> None:
+        record = self.index.get(name)
+        if record is not None and record.linked:
+            raise DesiredError(f"{name} is linked: it would come back with its next status")
+        self.index.remove(name)
 
     async def desire(
         self,

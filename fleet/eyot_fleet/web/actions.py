@@ -4,17 +4,38 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
 from msgspec import Struct
 
-from eyot_fleet.desired import DesiredError
+from eyot_fleet.desired import DesiredError, Group
 from eyot_fleet.errors import Conflict, FleetError, NoAnswer, Refused
+from eyot_fleet.rollout import HALTED, ROLLED_BACK, RUNNING, Ring, Rollout
 from eyot_fleet.web.answers import json_answer, refusal
-from eyot_fleet.web.ask import REPORTS, ask, connect
+from eyot_fleet.web.ask import ask, connect, summary_of
 from eyot_fleet.web.backend import AuditEntry
+from eyot_fleet.web.orders import (
+    FORMS,
+    PERMISSION,
+    AskOrder,
+    BadOrder,
+    BulkOrder,
+    ConfigureOrder,
+    ConnectOrder,
+    ForgetOrder,
+    GroupOrder,
+    LabelOrder,
+    Order,
+    RelabelOrder,
+    RevokeOrder,
+    RolloutOrder,
+    WithdrawOrder,
+    check_order,
+    detail_of,
+    target_of,
+)
 from eyot_serving.browsers import quoted
 from eyot_serving.sessions import Session
 from eyot_wire.nuid import nuid
@@ -31,75 +52,23 @@ PREFIX: Final = "/api/actions/"
 #: Actions at the same time, and of one session.
 AT_ONCE: Final = 32
 SESSION_AT_ONCE: Final = 4
-LABELS_MAX: Final = 32
-LABEL_CHARS_MAX: Final = 64
-DOCUMENT_BYTES_MAX: Final = 32 << 10
+#: The action that gives several devices the same order.
+BULK: Final = "bulk"
 DETAIL_CHARS_MAX: Final = 1000
 
 
-class AskOrder(Struct, frozen=True, forbid_unknown_fields=True):
-    """Ask a device for a report."""
+#: Bulk orders at the same time, one of each user.
+BULK_AT_ONCE: Final = 4
+
+
+class BulkOutcome(Struct, frozen=True, kw_only=True):
+    """What came of a bulk order at one device. `outcome`: as in the audit stream."""
 
     device: str
-    report: str
-
-
-class ConnectOrder(Struct, frozen=True, forbid_unknown_fields=True):
-    """Have a device connect a link now."""
-
-    device: str
-    link: str
-
-
-class LabelOrder(Struct, frozen=True, forbid_unknown_fields=True):
-    """Set a device's own labels, if they still have the revision which the operator saw."""
-
-    device: str
-    labels: list[str]
-    revision: int
-
-
-class ConfigureOrder(Struct, frozen=True, forbid_unknown_fields=True):
-    """Set a device's own settings, if they still have the revision which the operator saw."""
-
-    device: str
-    settings: dict[str, Any]
-    revision: int
-
-
-class RevokeOrder(Struct, frozen=True, forbid_unknown_fields=True):
-    """Revoke a device; `sure` repeats its name."""
-
-    device: str
-    sure: str
-
-
-class WithdrawOrder(Struct, frozen=True, forbid_unknown_fields=True):
-    """Withdraw a one-time token."""
-
-    token: str
-
-
-class TokensOrder(Struct, frozen=True, forbid_unknown_fields=True):
-    """List the tokens that can still be used."""
-
-
-class _Bad(Exception):
-    """An order that cannot be meant; the text says why."""
-
-
-Order = AskOrder | ConnectOrder | LabelOrder | ConfigureOrder | RevokeOrder | WithdrawOrder | TokensOrder
-_FORMS: Final[dict[str, type[Order]]] = {
-    "ask": AskOrder,
-    "connect": ConnectOrder,
-    "label": LabelOrder,
-    "configure": ConfigureOrder,
-    "revoke": RevokeOrder,
-    "withdraw": WithdrawOrder,
-    "tokens": TokensOrder,
-}
-#: Who may do the one may do the other.
-_PERMISSION: Final = {"tokens": "withdraw"}
+    outcome: str
+    #: `ok`, `warning` or `failure`, for a report; "": there is none
+    state: str = ""
+    detail: str = ""
 
 
 class Actions:
@@ -110,24 +79,27 @@ class Actions:
         self._access = access
         self._trust = trust
         self._running: Counter[str] = Counter()
+        self._bulk_users: Counter[str] = Counter()
 
     async def answer(self, name: str, request: HttpRequest) -> HttpResponse:
         """Answer a POST to the address of action `name`."""
         session = self._access.actor(request)
         if not isinstance(session, Session):
             return session
-        form = _FORMS.get(name)
+        if name == BULK:
+            return await self._bulk(request, session)
+        form = FORMS.get(name)
         if form is None:
             return refusal(404, "there is no such action")
-        if _PERMISSION.get(name, name) not in self._access.allowed(session):
+        if PERMISSION.get(name, name) not in self._access.allowed(session):
             await self._note(request, session, name, "", "refused", "not allowed")
             return refusal(403, "your role does not allow this")
         try:
             order = msgspec.json.decode(request.body, type=form)
-            self._check(order)
+            check_order(order, self._backend.index)
         except (msgspec.DecodeError, UnicodeError):
             return refusal(400, "the body is not the JSON that this address takes")
-        except _Bad as error:
+        except BadOrder as error:
             return refusal(400, str(error))
         if self._running.total() >= AT_ONCE or self._running[session.user] >= SESSION_AT_ONCE:
             return refusal(429, "too many actions at the same time: wait for the others", ("Retry-After", "5"))
@@ -140,11 +112,18 @@ class Actions:
                 del self._running[session.user]
 
     async def _do(self, request: HttpRequest, session: Session, name: str, order: Order) -> HttpResponse:
+        status, _, detail, found = await self._audited(request, session, name, order)
+        return json_answer({"done": found}) if status == 200 else refusal(status, detail)
+
+    async def _audited(
+        self, request: HttpRequest, session: Session, name: str, order: Order
+    ) -> tuple[int, str, str, object]:
+        """Do it between two lines of the audit stream; return what `_outcome` does."""
         action = nuid()
         try:
             await self._backend.audit(self._entry(request, session, name, order, "begun", action))
         except FleetError as error:
-            return refusal(503, f"not done, because the audit stream cannot be written: {error}")
+            return 503, "failed", f"not done, because the audit stream cannot be written: {error}", None
         # Once it is in the audit stream, an action ends as if nobody watched: also when the browser goes.
         with trio.CancelScope(shield=True):
             status, outcome, detail, found = await self._outcome(session, order)
@@ -154,8 +133,8 @@ class Actions:
             except FleetError as error:
                 log.warning("Page: what came of an action is not in the audit stream: %s", error)
         log.info("Page: %s from %s: %s %s: %s %s", quoted(session.user), self._access.address(request), name,
-                 quoted(_device(order)), outcome, quoted(detail) if detail else "")  # fmt: skip
-        return json_answer({"done": found}) if status == 200 else refusal(status, detail)
+                 quoted(target_of(order)), outcome, quoted(detail) if detail else "")  # fmt: skip
+        return status, outcome, detail, found
 
     async def _outcome(self, session: Session, order: Order) -> tuple[int, str, str, object]:
         """Do it; return the HTTP status, the audit's outcome, the reason, and what the order returns."""
@@ -182,9 +161,20 @@ class Actions:
             labels = tuple(sorted(set(order.labels)))
             await backend.desire(order.device, order.revision, session.user, labels=labels)
             return "The labels are set."
+        if isinstance(order, RelabelOrder):
+            return await self._relabelled(session, order)
         if isinstance(order, ConfigureOrder):
             await backend.desire(order.device, order.revision, session.user, settings=order.settings)
             return "Set. The device applies it when it asks next."
+        if isinstance(order, GroupOrder):
+            group = Group(labels=tuple(order.labels), priority=order.priority, settings=order.settings)
+            await backend.set_group(order.group, None if order.remove else group, order.revision, session.user)
+            return "The group is removed." if order.remove else "The group is set."
+        if isinstance(order, RolloutOrder):
+            return await self._rolled_out(session, order)
+        if isinstance(order, ForgetOrder):
+            await backend.forget(order.device, session.user, order.reason)
+            return f"{order.device} is forgotten as soon as its sources are removed."
         if self._trust is None:
             raise FleetError("revocations and tokens are not configured: see [web.trust]")
         if isinstance(order, RevokeOrder):
@@ -195,19 +185,75 @@ class Actions:
             return "The token is withdrawn."
         return await self._trust.tokens()
 
-    def _check(self, order: Order) -> None:
-        """Check what can be checked without asking anybody. Raises _Bad."""
-        device = _device(order)
-        if device and self._backend.index.get(device) is None:
-            raise _Bad("there is no such device")
-        if isinstance(order, AskOrder) and order.report not in REPORTS:
-            raise _Bad(f"report: expected one of {', '.join(REPORTS)}")
-        if isinstance(order, RevokeOrder) and order.sure != order.device:
-            raise _Bad("type the device's name to revoke it")
-        if isinstance(order, LabelOrder):
-            _check_labels(order.labels)
-        if isinstance(order, ConfigureOrder) and len(msgspec.json.encode(order.settings)) > DOCUMENT_BYTES_MAX:
-            raise _Bad(f"the settings are larger than {DOCUMENT_BYTES_MAX >> 10} KiB")
+    async def _relabelled(self, session: Session, order: RelabelOrder) -> str:
+        """Add and remove labels. Whoever changes the device's settings meanwhile is not overwritten: it is tried once more."""
+        for attempt in (1, 2):
+            desired = await self._backend.desired(order.device)
+            labels = tuple(sorted({*desired.labels, *order.add} - set(order.remove)))
+            if labels == desired.labels:
+                return "It has these labels already."
+            try:
+                await self._backend.desire(order.device, desired.revision, session.user, labels=labels)
+            except Conflict:
+                if attempt == 2:
+                    raise
+            else:
+                break
+        return f"Its own labels: {' '.join(labels)}" if labels else "It has no labels of its own now."
+
+    async def _rolled_out(self, session: Session, order: RolloutOrder) -> str:
+        if order.do == "start":
+            rings = tuple(Ring(group=ring.group, wait_s=ring.wait_s) for ring in order.rings)
+            rollout = Rollout(version=order.version, rings=rings, reason=order.reason)
+            await self._backend.start_rollout(order.rollout, rollout, session.user)
+            return "Started. The first ring opens within seconds."
+        to = {"halt": HALTED, "resume": RUNNING, "back": ROLLED_BACK}[order.do]
+        back_to = order.version if order.do == "back" else ""
+        await self._backend.steer_rollout(order.rollout, session.user, to, order.reason, back_to)
+        return f"The rollout is {to}."
+
+    # -- several devices -------------------------------------------------------------------------------------------
+
+    async def _bulk(self, request: HttpRequest, session: Session) -> HttpResponse:
+        """Give some devices the same order at the same time; each has its own lines in the audit stream."""
+        try:
+            bulk = msgspec.json.decode(request.body, type=BulkOrder)
+            orders = bulk.orders()
+            if PERMISSION.get(bulk.do, bulk.do) not in self._access.allowed(session):
+                await self._note(request, session, bulk.do, "", "refused", "not allowed")
+                return refusal(403, "your role does not allow this")
+            known = [order for order in orders if self._backend.index.get(order.device) is not None]
+            for order in known:
+                check_order(order, self._backend.index)
+        except (msgspec.DecodeError, UnicodeError):
+            return refusal(400, "the body is not the JSON that this address takes")
+        except BadOrder as error:
+            return refusal(400, str(error))
+        if self._bulk_users[session.user] or len(self._bulk_users) >= BULK_AT_ONCE:
+            return refusal(429, "too many bulk actions at the same time: wait for the others", ("Retry-After", "5"))
+        gone = {*bulk.devices} - {order.device for order in known}
+        found = {name: BulkOutcome(device=name, outcome="refused", detail="there is no such device") for name in gone}
+        self._bulk_users[session.user] += 1
+        try:
+            async with trio.open_nursery() as nursery:
+
+                async def one(order: AskOrder | ConnectOrder | RelabelOrder) -> None:
+                    found[order.device] = await self._bulk_one(request, session, bulk.do, order)
+
+                for order in known:
+                    nursery.start_soon(one, order)
+        finally:
+            del self._bulk_users[session.user]
+        return json_answer({"done": [found[name] for name in bulk.devices]})
+
+    async def _bulk_one(
+        self, request: HttpRequest, session: Session, name: str, order: AskOrder | ConnectOrder | RelabelOrder
+    ) -> BulkOutcome:
+        status, outcome, detail, found = await self._audited(request, session, name, order)
+        if status != 200:
+            return BulkOutcome(device=order.device, outcome=outcome, detail=detail)
+        state, text = summary_of(found)
+        return BulkOutcome(device=order.device, outcome=outcome, state=state, detail=text)
 
     def _entry(
         self,
@@ -219,7 +265,7 @@ class Actions:
         action: str = "",
         reason: str = "",
     ) -> AuditEntry:
-        detail = "" if order is None else _detail(order)
+        detail = "" if order is None else detail_of(order)
         return AuditEntry(
             at=self._backend.now(),
             actor=session.user,
@@ -227,7 +273,7 @@ class Actions:
             role=session.role,
             address=self._access.address(request),
             action=name,
-            device="" if order is None else _device(order),
+            device="" if order is None else target_of(order),
             detail=": ".join(each for each in (detail, reason) if each)[:DETAIL_CHARS_MAX],
             outcome=outcome,
             id=action,
@@ -242,32 +288,3 @@ class Actions:
             await self._backend.audit(self._entry(request, session, name, None, outcome, reason=reason))
         except FleetError as error:
             log.warning("Page: the audit stream cannot be written: %s", error)
-
-
-def _check_labels(labels: list[str]) -> None:
-    if len(labels) > LABELS_MAX:
-        raise _Bad(f"a device has at most {LABELS_MAX} labels")
-    for label in labels:
-        if not 1 <= len(label) <= LABEL_CHARS_MAX or not label.isprintable() or any(map(str.isspace, label)):
-            raise _Bad(f"a label has 1 to {LABEL_CHARS_MAX} characters, without spaces")
-        if label != label.lower():
-            raise _Bad("labels are in lower case")
-
-
-def _device(order: Order) -> str:
-    return getattr(order, "device", "")
-
-
-def _detail(order: Order) -> str:
-    """Return what the audit stream says of an order besides the device."""
-    if isinstance(order, AskOrder):
-        return order.report
-    if isinstance(order, ConnectOrder):
-        return order.link
-    if isinstance(order, LabelOrder):
-        return " ".join(order.labels)
-    if isinstance(order, ConfigureOrder):
-        return msgspec.json.encode(order.settings).decode()
-    if isinstance(order, WithdrawOrder):
-        return order.token
-    return ""

@@ -23,6 +23,7 @@ from eyot_wire.doctor.check import Check
 from eyot_wire.doctor.report import checks_of
 from eyot_wire.quoting import printable
 from eyot_wire.status import StatusReport, SyncReport
+from eyot_wire.sync_headline import sync_headline
 from eyot_wire.untrusted import decode_json
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ REPORTS: Final = ("status", "sync", "doctor")
 #: How long a part may take: the device may be behind a slow radio.
 WITHIN_S: Final = 15.0
 ANSWER_BYTES_MAX: Final = 4 << 20
+_SYNC_STATES: Final = {"synced": "ok", "failing": "failure", "incomplete": "failure"}
+_SEVERITIES: Final = {"failure": 0, "warning": 1, "ok": 2}
 
 
 async def ask(connection: Connection, name: str, report: str) -> StatusReport | SyncReport | list[Check]:
@@ -60,6 +63,28 @@ async def connect(connection: Connection, name: str, link: str) -> list[str]:
     if outcome.error:
         raise Refused(f"{name} refuses: {printable(outcome.error)}")
     return outcome.links
+
+
+def summary_of(found: object) -> tuple[str, str]:
+    """Return what a device's answer says in one line: `ok`, `warning`, `failure` or "", and words."""
+    if isinstance(found, SyncReport):
+        headline = sync_headline(found, None)
+        return _SYNC_STATES.get(headline.state, "warning"), headline.text
+    if isinstance(found, StatusReport):
+        spokes = [link for link in found.links if link.role != "hub"]
+        up = sum(link.state == "up" for link in spokes)
+        trouble = "" if found.store is None else found.store.error or ""
+        words = f"Eyot {found.version}, {up} of {len(spokes)} links up, {len(found.streams)} streams"
+        if trouble:
+            return "failure", f"{words}; messages cannot be stored: {trouble}"
+        return "ok" if up == len(spokes) else "warning", words
+    if isinstance(found, list):
+        worst = min(found, key=lambda each: _SEVERITIES.get(each.state, len(_SEVERITIES)), default=None)
+        if worst is None or worst.state == "ok":
+            return "ok", f"{len(found)} checks are well"
+        others = sum(each.state in ("failure", "warning") for each in found) - 1
+        return worst.state, f"{worst.name}: {worst.detail}" + (f" (and {others} more)" if others else "")
+    return "", str(found)
 
 
 async def _answered(connection: Connection, name: str, request: str, payload: bytes) -> bytes:

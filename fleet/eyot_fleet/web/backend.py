@@ -10,7 +10,9 @@ from eyot_fleet.history import HistoryPoint
 
 if TYPE_CHECKING:
     from eyot_fleet.connection import Connection
+    from eyot_fleet.desired import Group
     from eyot_fleet.device_index import DeviceIndex
+    from eyot_fleet.rollout import Rollout
 
 
 class Freshness(Struct, frozen=True, kw_only=True):
@@ -99,6 +101,34 @@ class Backend(Protocol):
 
     async def desired(self, name: str) -> Desired:
         """Return what is desired of a device."""
+        ...
+
+    def groups(self) -> dict[str, Group]:
+        """Return the groups."""
+        ...
+
+    def rollouts(self) -> dict[str, Rollout]:
+        """Return the rollouts."""
+        ...
+
+    async def group(self, name: str) -> tuple[Group | None, int]:
+        """Return a group as it is stored, and its revision; 0 where there never was one."""
+        ...
+
+    async def set_group(self, name: str, group: Group | None, revision: int, actor: str) -> None:
+        """Store or remove (None) a group, if the stored value has that revision. Raises Conflict and DesiredError."""
+        ...
+
+    async def start_rollout(self, name: str, rollout: Rollout, actor: str) -> None:
+        """Start a rollout. Raises DesiredError."""
+        ...
+
+    async def steer_rollout(self, name: str, actor: str, to: str, reason: str, back_to: str) -> None:
+        """Halt, resume or roll back a rollout: `to` is its state then. Raises Conflict and DesiredError."""
+        ...
+
+    async def forget(self, name: str, actor: str, reason: str) -> None:
+        """Have the service forget a device that is gone for good. Raises DesiredError."""
         ...
 
     async def desire(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from eyot_fleet.desired import DeviceSettings
+from eyot_fleet.desired import DesiredError, DeviceSettings, Group
 from eyot_fleet.errors import Conflict, ConnectionLost
 from eyot_fleet.history import STEP_S
 from eyot_fleet.web.backend import AuditEntry, Day, Desired, Freshness
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from eyot_fleet.connection import Connection
     from eyot_fleet.device_index import DeviceIndex
     from eyot_fleet.hub_session import HubSession
+    from eyot_fleet.rollout import Rollout
     from eyot_fleet.service import Service
 
 #: Lines of the audit stream that are looked through for those of one device.
@@ -79,6 +80,42 @@ class HubBackend:
         own = own or DeviceSettings()
         applies = self._service.fleet.document(name).settings
         return Desired(labels=own.labels, settings=own.settings, applies=applies, revision=revision)
+
+    def groups(self) -> dict[str, Group]:
+        """Return the groups."""
+        return self._service.fleet.groups
+
+    def rollouts(self) -> dict[str, Rollout]:
+        """Return the rollouts."""
+        return self._service.fleet.rollouts
+
+    async def group(self, name: str) -> tuple[Group | None, int]:
+        """Return a group as it is stored, and its revision; 0 where there never was one."""
+        return await self._session().actions.read(Group, name)
+
+    async def set_group(self, name: str, group: Group | None, revision: int, actor: str) -> None:
+        """Store or remove (None) a group, if the stored value has that revision. Raises Conflict and DesiredError."""
+        actions = self._session().actions
+        if group is not None:
+            await actions.write(name, group, actor, revision)
+            return
+        _, present = await actions.read(Group, name)
+        if present != revision:
+            raise Conflict("somebody else has changed it meanwhile")
+        if not await actions.remove(Group, name, actor):
+            raise DesiredError(f"there is no group {name}")
+
+    async def start_rollout(self, name: str, rollout: Rollout, actor: str) -> None:
+        """Start a rollout. Raises DesiredError."""
+        await self._session().actions.start_rollout(name, rollout, actor)
+
+    async def steer_rollout(self, name: str, actor: str, to: str, reason: str, back_to: str) -> None:
+        """Halt, resume or roll back a rollout: `to` is its state then. Raises Conflict and DesiredError."""
+        await self._session().actions.steer_rollout(name, actor, to, reason, back_to)
+
+    async def forget(self, name: str, actor: str, reason: str) -> None:
+        """Have the service forget a device that is gone for good. Raises DesiredError."""
+        await self._session().actions.forget(name, actor, reason)
 
     async def desire(
         self,

@@ -17,6 +17,7 @@ from eyot_fleet.web.answers import json_answer, refusal
 from eyot_fleet.web.devices import Devices
 from eyot_fleet.web.documents import document
 from eyot_fleet.web.feeds import Feeds
+from eyot_fleet.web.groups import Groups
 from eyot_fleet.web.nats_login import NatsLogin
 from eyot_fleet.web.oidc import OidcLogin
 from eyot_fleet.web.trust_commands import TrustCommands
@@ -38,6 +39,7 @@ CONNECTIONS_MAX: Final = 1024
 BACKLOG: Final = 128
 AUDIT_LINES_MAX: Final = 500
 _DEVICE: Final = "/api/devices/"
+_GROUP: Final = "/api/groups/"
 
 
 class Site:
@@ -62,6 +64,7 @@ class Site:
         self.access = Access(options, backend, now, nats, oidc)
         self.feeds = Feeds(backend, self.access.is_open)
         self._devices = Devices(backend, now, self._shown)
+        self._groups = Groups(backend, now)
         trust = None if options.trust is None else TrustCommands(options.trust)
         self._actions = Actions(backend, self.access, trust)
 
@@ -108,6 +111,7 @@ class Site:
         if path == "/api/logout":
             return self.access.logout(request)
         if path.startswith(ACTIONS_PREFIX):
+            self._groups.forget_kept()
             return self._actions.answer(path.removeprefix(ACTIONS_PREFIX), request)
         return refusal(404, "there is no such address")
 
@@ -121,6 +125,14 @@ class Site:
             return refusal(401, "log in first")
         if path == "/api/devices":
             return self._devices.page(request)
+        if path == "/api/names":
+            return self._groups.names(request)
+        if path == "/api/groups":
+            return self._groups.listed()
+        if path.startswith(_GROUP):
+            return self._groups.one(path.removeprefix(_GROUP))
+        if path == "/api/rollouts":
+            return self._groups.rollouts()
         if path == "/api/events":
             return self.feeds.open(session)
         if path == "/api/audit":

@@ -28,7 +28,9 @@ async def test_nobody_reads_anything_before_the_login(browser: Browser) -> None:
     assert (status, told["user"], told["token"], told["nats"]) == (200, None, "", True)
 
 
-@pytest.mark.parametrize(("user", "actions"), [("viewer", []), ("operator", ["ask", "connect", "label", "configure"])])
+@pytest.mark.parametrize(
+    ("user", "actions"), [("viewer", []), ("operator", ["ask", "connect", "label", "configure", "rollout", "forget"])]
+)
 async def test_a_login_gives_a_session_with_a_role(browser: Browser, user: str, actions: list[str]) -> None:
     status, told = await browser.login(user)
     assert (status, told["user"], told["role"], told["actions"]) == (200, user, user, actions)
@@ -218,6 +220,9 @@ async def test_the_page_asks_nobody_else_and_is_small(browser: Browser) -> None:
         "/orders.js",
         "/records.js",
         "/chart.js",
+        "/bulk.js",
+        "/groups.js",
+        "/rollouts.js",
     ):
         status, body = await browser.get(path)
         assert status == 200

@@ -11,6 +11,7 @@ import trio.testing
 
 from eyot_fleet.web import actions, ask
 from eyot_fleet.web.backend import Desired
+from eyot_fleet.web.orders import BULK_MAX, FORMS
 from eyot_fleet.web_options import TrustOptions
 from support.fleet_browser import Browser
 from support.fleet_devices import MARKUP, fleet
@@ -84,9 +85,12 @@ async def test_nothing_is_done_without_a_line_in_the_audit_stream(browser: Brows
 async def test_a_viewer_may_do_nothing_and_trying_is_noted(browser: Browser, tmp_path: Path) -> None:
     await browser.login("viewer")
     browser.backend.lines.clear()
-    for name in ("ask", "connect", "label", "configure", "revoke", "withdraw", "tokens"):
+    for name in FORMS:
         assert await browser.post(f"/api/actions/{name}", {}) == (403, {"error": "your role does not allow this"})
+    bulk = {"devices": [NAME], "do": "relabel", "add": ["x"]}
+    assert (await browser.post("/api/actions/bulk", bulk))[0] == 403
     assert {outcome for _, _, outcome in audit(browser)} == {"refused"}
+    assert len(browser.backend.lines) == len(FORMS) + 1
     assert calls(tmp_path) == []
 
 
@@ -236,3 +240,124 @@ async def test_the_audit_stream_is_read_by_pages_and_devices(browser: Browser) -
 def test_what_may_be_asked_is_what_the_page_offers() -> None:
     page = (Path(ask.__file__).parent / "page" / "index.html").read_text()
     assert [report for report in ask.REPORTS if f'data-report="{report}"' in page] == list(ask.REPORTS)
+
+
+async def test_several_devices_get_an_order_each_with_its_own_lines(browser: Browser) -> None:
+    names = [f"pump-{number:05}" for number in (0,)] + ["gateway-00001", "nobody"]
+    order = {"devices": names, "do": "relabel", "add": ["spare"], "remove": ["none"]}
+    status, told = await browser.post("/api/actions/bulk", order)
+    assert status == 200
+    assert [(each["device"], each["outcome"]) for each in told["done"]] == [
+        (names[0], "done"),
+        (names[1], "done"),
+        ("nobody", "refused"),
+    ]
+    for name in names[:2]:
+        record = browser.backend.index.get(name)
+        assert record is not None
+        assert "spare" in record.labels
+        assert [line for line in audit(browser) if line[1] == name] == [
+            ("relabel", name, "begun"),
+            ("relabel", name, "done"),
+        ]
+    assert "+spare -none" in browser.backend.lines[0].detail
+    status, told = await browser.post("/api/actions/bulk", {"devices": names[:1], "do": "ask", "report": "sync"})
+    assert told["done"][0]["outcome"] == "failed"  # the hub is away: this device's failure is not the order's
+    browser.backend.audit_error = "full"
+    before = browser.backend.documents.copy()
+    status, told = await browser.post("/api/actions/bulk", order | {"add": ["other"]})
+    assert {each["outcome"] for each in told["done"]} == {"failed", "refused"}
+    assert browser.backend.documents == before
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        {"devices": [], "do": "connect"},
+        {"devices": [NAME, NAME], "do": "connect"},
+        {"devices": [f"pump-{number:05}" for number in range(BULK_MAX + 1)], "do": "connect"},
+        {"devices": [NAME], "do": "revoke"},
+        {"devices": [NAME], "do": "ask", "report": "secrets"},
+        {"devices": [NAME], "do": "relabel"},
+        {"devices": [NAME], "do": "relabel", "add": ["a b"]},
+        {"devices": NAME, "do": "connect"},
+    ],
+)
+async def test_a_bulk_order_that_cannot_be_meant_is_refused_whole(browser: Browser, order: dict[str, Any]) -> None:
+    assert (await browser.post("/api/actions/bulk", order))[0] == 400
+    assert browser.backend.lines == []
+
+
+async def test_one_bulk_order_of_a_user_at_a_time(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go = trio.Event(), trio.Event()
+
+    async def slow(*_: object) -> list[str]:
+        begun.set()
+        await go.wait()
+        return ["hub"]
+
+    monkeypatch.setattr(actions, "connect", slow)
+    monkeypatch.setattr(type(browser.backend), "connection", lambda _: None)
+    order = {"devices": [NAME], "do": "connect"}
+    answers = []
+
+    async def first() -> None:
+        answers.append(await browser.post("/api/actions/bulk", order))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(first)
+        await begun.wait()
+        assert (await browser.post("/api/actions/bulk", order))[0] == 429
+        go.set()
+    assert answers[0][0] == 200
+    assert (await browser.post("/api/actions/bulk", order))[0] == 200
+
+
+async def test_groups_are_made_counted_changed_and_removed(browser: Browser) -> None:
+    order = {"group": "pumps", "labels": ["kind:pump"], "priority": 3, "settings": {"sync": {}}, "revision": 0}
+    assert (await browser.post("/api/actions/group", order))[0] == 200
+    assert (await browser.post("/api/actions/group", order))[0] == 409  # somebody was first
+    assert (await browser.post("/api/actions/group", order | {"group": "a b"}))[0] == 409
+    assert (await browser.post("/api/actions/group", order | {"labels": ["<b>"], "revision": 1}))[0] == 409
+    assert (await browser.post("/api/actions/group", order | {"settings": {"http": {}}, "revision": 1}))[0] == 409
+    _, told = await browser.get("/api/groups")
+    [group] = told["groups"]
+    assert (group["name"], group["devices"], group["priority"]) == ("pumps", 1, 3)
+    assert await browser.get("/api/names?labels=kind:pump") == (200, {"names": [NAME], "total": 1})
+    assert (await browser.get("/api/groups/pumps"))[1]["revision"] == 1
+    assert (await browser.post("/api/actions/group", order | {"revision": 1, "remove": True}))[0] == 200
+    assert (await browser.get("/api/groups"))[1]["groups"] == []
+    assert audit(browser)[-1] == ("group", "pumps", "done")
+
+
+async def test_a_rollout_is_started_and_steered(browser: Browser) -> None:
+    order: dict[str, Any] = {"rollout": "june", "do": "start", "version": "2.0", "reason": "<b>try</b>"}
+    assert (await browser.post("/api/actions/rollout", order))[0] == 409  # it has no rings
+    rings = [{"group": "all", "wait_s": 60.0}]
+    assert (await browser.post("/api/actions/rollout", order | {"rings": rings}))[0] == 200
+    assert (await browser.post("/api/actions/rollout", {"rollout": "june", "do": "halt"}))[0] == 200
+    assert (await browser.post("/api/actions/rollout", {"rollout": "june", "do": "back"}))[
+        0
+    ] == 409  # to which version?
+    assert (await browser.post("/api/actions/rollout", {"rollout": "june", "do": "back", "version": "1.0"}))[0] == 200
+    assert (await browser.post("/api/actions/rollout", {"rollout": "june", "do": "fly"}))[0] == 400
+    [row] = (await browser.get("/api/rollouts"))[1]["rollouts"]
+    assert (row["name"], row["rollout"]["state"], row["rollout"]["back_to"]) == ("june", "rolled back", "1.0")
+    assert row["rings"][0]["devices"] == 0
+    assert row["rings"][0]["is_known"] is False
+    assert {line.device for line in browser.backend.lines} == {"june"}
+
+
+async def test_a_device_is_forgotten_by_name_and_with_a_reason(browser: Browser) -> None:
+    order = {"device": NAME, "sure": NAME, "reason": "scrapped"}
+    assert (await browser.post("/api/actions/forget", order | {"sure": ""}))[0] == 400
+    assert (await browser.post("/api/actions/forget", order | {"reason": " "}))[0] == 400
+    record = browser.backend.index.get(NAME)
+    assert record is not None
+    browser.backend.index.put(replaced(record, linked=True), browser.backend.now())
+    status, told = await browser.post("/api/actions/forget", order)
+    assert (status, "is linked" in told["error"]) == (409, True)
+    browser.backend.index.put(replaced(record, linked=False), browser.backend.now())
+    assert (await browser.post("/api/actions/forget", order))[0] == 200
+    assert browser.backend.index.get(NAME) is None
+    assert audit(browser)[-1] == ("forget", NAME, "done")

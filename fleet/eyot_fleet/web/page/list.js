@@ -1,5 +1,6 @@
 // The list of devices: the service searches, filters, sorts and pages; rows that are seen change as events come.
 import {$, STATES, SEVERITIES, age, fill, forget, kindOf, known, make, now, number, setNow, setText, show, size, span, speak, stateMark} from "./text.js";
+import * as bulk from "./bulk.js";
 import * as service from "./service.js";
 
 const AGAIN_MS = 5000, SHARE = 20, CHECK_MS = 500, TYPING_MS = 250;
@@ -137,8 +138,8 @@ function empty() {
 }
 function cells(each) {
   return [
-    [[each.name, each.labels, each.more_labels], (cell) => {
-      cell.replaceChildren(make("a", each.name, {href: "#/device/" + encodeURIComponent(each.name)}), make("br"), ...(each.labels || []).map((label) => make("span", label, {class: "label"})));
+    [[each.name, each.labels, each.more_labels, bulk.offered()], (cell) => {
+      cell.replaceChildren(...(bulk.offered() ? [box(each.name)] : []), make("a", each.name, {href: "#/device/" + encodeURIComponent(each.name)}), make("br"), ...(each.labels || []).map((label) => make("span", label, {class: "label"})));
       if (each.more_labels) cell.append(make("span", "+" + each.more_labels, {class: "label"}));
     }],
     [each.state, (cell) => cell.replaceChildren(stateMark(each.state))],
@@ -164,6 +165,16 @@ function cells(each) {
     }],
   ];
 }
+function box(name) {
+  const node = make("input", null, {type: "checkbox", class: "choose", "aria-label": "Choose " + name});
+  node.checked = bulk.has(name);
+  node.addEventListener("change", () => bulk.choose([name], node.checked));
+  return node;
+}
+bulk.watch(() => { for (const [name, {node}] of nodes) { const found = node.querySelector(".choose"); if (found) found.checked = bulk.has(name); } });
+$("bulk-page").addEventListener("click", () => { if (page) bulk.choose(page.rows.map((each) => each.name), true); });
+const filters = () => { const {page, size, sort, descending, ...found} = parametersOf(asked); return found; };
+$("bulk-all").addEventListener("click", () => bulk.chooseAll(filters()));
 function update(each) {
   let row = nodes.get(each.name);
   if (!row) {
@@ -196,11 +207,14 @@ export function enter(parameters) {
   active = true;
   asked = read(parameters);
   draw();
+  bulk.draw();
+  // A group's page leads here with all of its devices chosen.
+  if (parameters.get("choose") === "all" && bulk.offered()) { bulk.clear(); $("bulk").open = true; bulk.chooseAll(filters()); history.replaceState(null, "", address()); }
   load();
 }
 export function leave() { active = false; }
 export const resume = () => { if (active) load(); };
-export function reset() { page = null; totals = null; nodes.clear(); forget("states", "chosen", "heads", "alert", "labels"); $("rows").replaceChildren(); }
+export function reset() { bulk.clear(); page = null; totals = null; nodes.clear(); forget("states", "chosen", "heads", "alert", "labels"); $("rows").replaceChildren(); }
 
 let typing = 0;
 $("sort").replaceChildren(...SORTS.map(([value, words]) => make("option", words.toLowerCase(), {value})));

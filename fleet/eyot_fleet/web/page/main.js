@@ -1,13 +1,15 @@
 // Which view is shown, who is logged in, and how old the figures are.
 import {$, clock, growAges, now, number, setNow, setText, span, speak} from "./text.js";
 import * as device from "./device.js";
+import * as groups from "./groups.js";
 import * as list from "./list.js";
 import * as orders from "./orders.js";
 import * as records from "./records.js";
+import * as rollouts from "./rollouts.js";
 import * as service from "./service.js";
 
 const AGES_MS = 5000, SILENT_S = 35;
-const VIEWS = ["login", "list", "device", "audit", "tokens"];
+const VIEWS = ["login", "list", "device", "groups", "group", "rollouts", "audit", "tokens"];
 const LOGINS = {
   refused: "The login provider did not accept this login.", stale: "This login was not begun in this browser, or took too long: begin again.",
   role: "You are logged in at the provider, but have no role here: ask an operator of the fleet.", limited: "Too many failed logins: try again in a minute.",
@@ -18,9 +20,11 @@ let view = "", told_at = 0, hub = null, totals = null, lost = false, said = "", 
 function display(wanted, focus) {
   if (view === "list" && wanted !== "list") list.leave();
   if (view === "device") device.leave();
+  if (view === "groups" || view === "group") groups.leave();
+  if (view === "rollouts") rollouts.leave();
   view = wanted;
   for (const each of VIEWS) $(each + "-view").hidden = each !== wanted;
-  for (const link of $("nav").querySelectorAll("a")) if (link.dataset.view === wanted) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
+  for (const link of $("nav").querySelectorAll("a")) if (link.dataset.view === wanted || (wanted === "group" && link.dataset.view === "groups")) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
   if (focus) $(wanted === "list" ? "main" : wanted + "-head").focus({preventScroll: true});
 }
 function route(focus = true) {
@@ -36,14 +40,17 @@ function route(focus = true) {
   }
   if (parts[0] === "main") return;  // the link that skips to the content
   if (focus && view) scrollTo(0, 0);
-  if (parts[0] === "device" && parts.length === 2) {
+  if ((parts[0] === "device" || parts[0] === "group") && parts.length === 2) {
     let name;
     try { name = decodeURIComponent(parts[1]); } catch { name = parts[1]; }
+    if (parts[0] === "group") { display("group", focus); groups.enter(name); document.title = name + " · Fleet"; return; }
     $("back").href = list.address();
     display("device", focus);
     device.enter(name);
     document.title = name + " · Fleet";
-  } else if (parts[0] === "audit") { display("audit", focus); records.audit(); document.title = "Audit · Fleet"; }
+  } else if (parts[0] === "groups") { display("groups", focus); groups.enter(""); document.title = "Groups · Fleet"; }
+  else if (parts[0] === "rollouts") { display("rollouts", focus); rollouts.enter(); document.title = "Rollouts · Fleet"; }
+  else if (parts[0] === "audit") { display("audit", focus); records.audit(); document.title = "Audit · Fleet"; }
   else if (parts[0] === "tokens" && service.may("withdraw")) { display("tokens", focus); records.tokens(); document.title = "Tokens · Fleet"; }
   else { display("list", focus && view !== "list"); list.enter(new URLSearchParams(query || "")); document.title = "Fleet"; }
 }

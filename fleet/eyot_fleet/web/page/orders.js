@@ -2,6 +2,7 @@
 import {$, forget, heads, line, make, nothing, number, pairs, setText, size, span, known} from "./text.js";
 import * as service from "./service.js";
 
+const ORDERS = ["ask", "connect", "label", "configure", "revoke", "forget"];
 let name = "", done = () => {}, revision = 0;
 function outcome(words, kind) { $("outcome").className = kind; setText($("outcome"), words); }
 
@@ -74,6 +75,11 @@ on("order-revoke", async (device) => {
   $("revoke-sure").value = "";
   return words;
 });
+on("order-forget", async (device) => {
+  const words = await service.order("forget", {device, sure: $("forget-sure").value.trim(), reason: $("forget-reason").value.trim()});
+  $("forget-sure").value = $("forget-reason").value = "";
+  return words;
+});
 async function desired() {
   const device = name;
   if (!device || !(service.may("configure") || service.may("label"))) return;
@@ -89,8 +95,8 @@ async function desired() {
 $("configure-read").addEventListener("click", desired);
 
 export function offer() {
-  for (const action of ["ask", "connect", "label", "configure", "revoke"]) $("order-" + action).hidden = !service.may(action);
-  $("orders").hidden = !["ask", "connect", "label", "configure", "revoke"].some(service.may);
+  for (const action of ORDERS) $("order-" + action).hidden = !service.may(action);
+  $("orders").hidden = !ORDERS.some(service.may);
 }
 export function enter(wanted, then) {
   name = wanted;
@@ -99,7 +105,7 @@ export function enter(wanted, then) {
   outcome("", "");
   forget("answer");
   $("answer-part").hidden = true;
-  for (const id of ["connect-link", "revoke-sure", "configure-text", "label-text"]) $(id).value = "";
+  for (const id of ["connect-link", "revoke-sure", "forget-sure", "forget-reason", "configure-text", "label-text"]) $(id).value = "";
   offer();
   desired();
 }
