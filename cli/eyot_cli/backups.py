@@ -12,7 +12,7 @@ import asyncio
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -24,6 +24,7 @@ from nats.aio.msg import Msg
 
 from eyot_cli.api import answer_of, ask
 from eyot_cli.failure import Failure
+from eyot_cli.progress import progress
 from eyot_cli.show import console, count, print_json, size
 from eyot_cli.target import Target
 
@@ -74,7 +75,9 @@ async def _take(target: Target, client: Client, stream: str, body: dict[str, Any
     inbox = client.new_inbox()
     await client.subscribe(inbox, cb=receiver.take)
     taken = await ask(target, client, f"STREAM.SNAPSHOT.{stream}", {"deliver_subject": inbox, **body})
-    await receiver.finished()
+    # Chunks are compressed: the stream's bytes are the most that may come.
+    with progress(f"{stream}, at most", taken["state"]["bytes"]) as moved:
+        await receiver.finished(moved)
     return taken
 
 
@@ -145,6 +148,8 @@ class _Receiver:
         self._came = asyncio.Event()
         self._end: Msg | None = None
         self._problem: OSError | None = None
+        #: written since they were last counted
+        self._bytes = 0
 
     async def take(self, msg: Msg) -> None:
         self._came.set()
@@ -156,11 +161,12 @@ class _Receiver:
         except OSError as problem:
             self._problem = problem
             return
+        self._bytes += len(msg.data)
         if msg.reply:
             await self._client.publish(msg.reply)
 
-    async def finished(self) -> None:
-        """Wait for the end of the backup. Raises Failure."""
+    async def finished(self, moved: Callable[[int], None]) -> None:
+        """Wait for the end of the backup; `moved` gets the bytes that were written. Raises Failure."""
         while self._end is None:
             if self._problem is not None:
                 raise Failure(f"{self._file.name}: {self._problem.strerror}")
@@ -169,6 +175,8 @@ class _Receiver:
             except TimeoutError:
                 raise Failure(f"the server sent nothing for {IDLE_S:.0f} s") from None
             self._came.clear()
+            moved(self._bytes)
+            self._bytes = 0
         headers = self._end.headers or {}
         status = headers.get("Status", "204")
         if status != "204":
@@ -208,8 +216,10 @@ def restore(target: Target, folder: Path) -> None:
 async def _give(target: Target, client: Client, name: str, body: dict[str, Any], file: BinaryIO) -> dict[str, Any]:
     begun = await ask(target, client, f"STREAM.RESTORE.{name}", body)
     subject = begun["deliver_subject"]
-    while chunk := file.read(CHUNK_BYTES):
-        said = await client.request(subject, chunk, timeout=IDLE_S)
-        if said.data:
-            answer_of(said.data)
+    with progress(name, os.fstat(file.fileno()).st_size) as moved:
+        while chunk := file.read(CHUNK_BYTES):
+            said = await client.request(subject, chunk, timeout=IDLE_S)
+            if said.data:
+                answer_of(said.data)
+            moved(len(chunk))
     return answer_of((await client.request(subject, b"", timeout=COMPLETE_S)).data)

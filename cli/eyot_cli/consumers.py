@@ -14,13 +14,13 @@ from eyot_cli.ages import age_ns
 from eyot_cli.answers import tell
 from eyot_cli.api import ask
 from eyot_cli.confirm import confirm, force
+from eyot_cli.consumer_info import consumer_of, every_consumer
 from eyot_cli.failure import Failure
+from eyot_cli.reports import consumer_report
 from eyot_cli.seconds import seconds
 from eyot_cli.show import console, count, print_json, print_table, span
 from eyot_cli.stored import print_stored, stored_of
 from eyot_cli.target import Target
-from eyot_wire.jetstream.consumer import ConsumerInfo
-from eyot_wire.jetstream.struct import InvalidJson, decode
 
 #: An answer of the server to a pull request that holds no message.
 _STATUS = "Status"
@@ -36,23 +36,13 @@ def consumer() -> None:
 @click.pass_obj
 def listing(target: Target, stream: str) -> None:
     """List the consumers of STREAM."""
-
-    async def every(client: Client) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        while True:
-            page = await ask(target, client, f"CONSUMER.LIST.{stream}", {"offset": len(found)})
-            more = page.get("consumers") or []
-            found += more
-            if not more or len(found) >= page.get("total", 0):
-                return found
-
-    found = target.with_client(every)
+    found = target.with_client(lambda client: every_consumer(target, client, stream))
     if target.as_json:
         print_json(found)
         return
     columns = ("Consumer", "Kind", "Filter", "Acks", ">Unprocessed", ">Ack Pending", ">Redelivered", ">Waiting")
     rows = []
-    for each in map(_info, found):
+    for each in map(consumer_of, found):
         config = each.config
         assert config is not None, "checked"
         filters = ", ".join(config.filter_subjects or [config.filter_subject])
@@ -73,7 +63,7 @@ def details(target: Target, stream: str, name: str) -> None:
     if target.as_json:
         print_json(found)
         return
-    info = _info(found)
+    info = consumer_of(found)
     config = info.config
     assert config is not None, "checked"
     console.print((f"{stream} > {info.name}", "bold"), f" created {info.created}")
@@ -233,11 +223,4 @@ def take(target: Target, stream: str, name: str, most: int, ack: bool, wait_s: f
     target.with_client(pull)
 
 
-def _info(found: dict[str, Any]) -> ConsumerInfo:
-    try:
-        info = decode(msgspec.json.encode(found), ConsumerInfo, strict=False)
-    except InvalidJson as error:
-        raise Failure(f"malformed answer of the server: {error}") from error
-    if info.config is None:
-        raise Failure("malformed answer of the server: no configuration")
-    return info
+consumer.add_command(consumer_report)

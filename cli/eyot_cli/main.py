@@ -34,6 +34,8 @@ COMMANDS: Final = {
     "object": Place("eyot_cli.objects", "objects", "Object buckets: files of any size."),
     "backup": Place("eyot_cli.backups", "backup", "Back STREAM up into FOLDER, which is created."),
     "restore": Place("eyot_cli.backups", "restore", "Restore a stream from the backup in FOLDER."),
+    "check": Place("eyot_cli.offline", "check", "Verify every page, checksum and counter of a store."),
+    "compact": Place("eyot_cli.offline", "compact", "Make a store smaller: rewrite it without deleted messages."),
     "pub": Place("eyot_cli.messages", "publish", "Publish PAYLOAD (or standard input) to SUBJECT."),
     "sub": Place("eyot_cli.messages", "subscribe", "Print messages published to SUBJECT."),
     "request": Place("eyot_cli.messages", "request", "Send a request to SUBJECT and print the answer."),
@@ -41,6 +43,7 @@ COMMANDS: Final = {
     "top": Place("eyot_cli.top.command", "top", "Show connections and rates in the terminal."),
     "events": Place("eyot_cli.events", "events", "Show advisories and metrics as they happen."),
     "bench": Place("eyot_cli.bench.commands", "bench", "Measure rates of messages."),
+    "report": Place("eyot_cli.reports", "report", "Compare streams of an account, or consumers of a stream."),
     "trace": Place("eyot_cli.traces", "trace", "Show which way a message takes."),
     "mqtt": Place("eyot_cli.mqtt.commands", "mqtt", "Publish and subscribe over MQTT; inspect sessions."),
     "support-bundle": Place(

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from eyot_cli.api import ask
+from eyot_cli.reports import stream_report
 from eyot_cli.show import console, count, print_json, print_table, size, span
 from eyot_cli.stream_changes import STREAM_CHANGES
 from eyot_cli.stream_info import every_stream, info_of
@@ -97,5 +98,5 @@ def _limit(value: int) -> str:
     return "unlimited" if value < 0 else count(value)
 
 
-for command in STREAM_CHANGES:
+for command in (stream_report, *STREAM_CHANGES):
     stream.add_command(command)

@@ -61,7 +61,7 @@ def measure(scale: float, rounds: int, say: Say, peers: list[str]) -> list[Row]:
     return notes.rows
 
 
-def _forget_pages(folder: Path) -> None:
+def forget_pages(folder: Path) -> None:
     """Have the kernel read the files anew."""
     for path in folder.rglob("*"):
         if path.is_file():
@@ -83,7 +83,7 @@ def _starts(notes: Notes, peer: str, rounds: int) -> None:
             wire.publish_to(node.port, [f"bench.{index}" for index in range(1_000)], b"x" * 128, count, in_flight=2_048)
             for _ in range(rounds):
                 node.stop()
-                _forget_pages(Path(name))
+                forget_pages(Path(name))
                 notes.note(f"start with {count:,} messages, cold", "s", peer, node.timed_start())
                 info = wire.Peer(node.port)
                 state = info.request("$JS.API.STREAM.INFO.BENCH")["state"]
