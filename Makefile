@@ -13,7 +13,7 @@ NEEDS := packaging/ensure-packages
 # Two processes; the tests of one file run in one of them, one after the other.
 SIDE_BY_SIDE := -n 2 --dist loadfile
 
-.PHONY: trust-walk bench-fleet bench-hub-history demo-fleet mqtt-kills docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-compare bench-hub hub-kills hub-wheel hub-cluster hub-dag cuts storm soak damage upgrades power-loss appliance deb deb-emulated apt-repo image image-run reproducible clean packages
+.PHONY: trust-walk bench-start bench-fleet bench-hub-history demo-fleet mqtt-kills docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-compare bench-hub hub-kills hub-wheel hub-cluster hub-dag cuts storm soak damage upgrades power-loss appliance deb deb-emulated apt-repo image image-run reproducible clean packages
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -93,6 +93,9 @@ bench: venv  ## Eyot against nats-server and mosquitto in the same run; the tabl
 bench-compare: venv  ## this checkout beside that of BASE=ref in alternating rounds; fails for what is more than 5 % slower; BENCH=core: one group
 	@$(NEEDS) base net
 	$(BIN)/python tests/bench/compare.py $(or $(BASE),origin/main) $(BENCH)
+
+bench-start: venv  ## how soon the daemon is READY with 10 GB stored, after a stop and after a SIGKILL; START="--gigabytes N --rounds N --nice -20"
+	@$(BIN)/python tests/bench/ready_large.py $(START)
 
 bench-hub: venv  ## the Spark hub's rates
 	@$(NEEDS) nats spark
