@@ -21,6 +21,7 @@ from support import hostile
 from support.conversation import CONFIG, Listener, play, script
 from support.eyotd import Eyotd, PlainEyotd
 from support.mqtt_fuzz import Brokers
+from support.transport_crowd import TransportCrowd
 
 #: Growth of a process that needs explaining, after a first phase in which caches fill.
 GROWTH_KB_MAX = 40_000
@@ -38,6 +39,7 @@ class Daemons:
         self._servers = (_Checked(config, folder / "compiled"), _CheckedPlain(config, folder / "plain"))
         self._mqtt = Brokers(folder, compiled=_Checked, plain=_CheckedPlain)
         self._services = Services(folder / "services")
+        self._transports = TransportCrowd(folder / "transports", compression="s2_fast")
         self._innocent: list[tuple[Listener, Listener]] = []
         self._warm_kb: list[int] = []
         self._steps = 0
@@ -50,6 +52,7 @@ class Daemons:
             self._innocent.append((hears, Listener(server.client_port, b"")))
         self._services.start()
         self._mqtt.start()
+        self._transports.__enter__()
         return self
 
     def __exit__(
@@ -59,6 +62,7 @@ class Daemons:
             server.kill()
         self._services.kill()
         self._mqtt.kill()
+        self._transports.__exit__(kind, error, trace)
 
     def steps(self) -> dict[str, Callable[[int], None]]:
         return {
@@ -69,6 +73,7 @@ class Daemons:
             "mqtt_damage": self._mqtt.damage,
             "mqtt_faults": self._mqtt.faults,
             "services": self._services.ask,
+            "transports": self._transports.exchange,
         }
 
     def conversation(self, seed: int) -> None:

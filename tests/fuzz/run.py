@@ -2,6 +2,7 @@
 
 - differences between the compiled and the plain twin of the hot room;
 - faults: a process that dies, hangs, logs a traceback, keeps connections or memory;
+- payloads that are not whole or not in order, over plain sockets, TLS and a leaf link;
 - effects on others: a pair of well-behaved clients exchanges messages all the time and must receive them all;
 - MQTT answers that the specification does not allow.
 
@@ -78,7 +79,7 @@ def main() -> int:
     parser.add_argument(
         "--only",
         help="one step: scanners, fan_outs, stored_runs, record_runs, publish_runs, acknowledgements, conversations, crowds, leafs, mqtt, "
-        "mqtt_damage, mqtt_faults, services",
+        "mqtt_damage, mqtt_faults, services, transports",
     )
     options = parser.parse_args()
     seed: int = secrets.randbits(40) if options.seed is None else options.seed
