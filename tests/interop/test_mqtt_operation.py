@@ -64,12 +64,13 @@ def scrape(server: Eyotd) -> dict[str, float]:
     }
 
 
-def reload_with(server: Eyotd, options: str) -> None:
-    """Set options of `eyot { mqtt { } }`, the first one instead of the bound of 3 messages."""
-    text = server.config_path.read_text()
-    server.config_path.write_text(
-        text.replace("session_queue_msgs: 3", options).replace("session_queue_msgs: 4", options)
+def reload_with(server: Eyotd, options: str, mqtt: str = "") -> None:
+    """Set options of `eyot { mqtt { } }`, the first one instead of the bound of 3 messages, and more of `mqtt { }`."""
+    text = server.config_path.read_text().replace("session_queue_msgs: 3", options)
+    text = text.replace("session_queue_msgs: 4", options).replace(
+        f'{server.leaf_port}"', f'{server.leaf_port}", {mqtt}'
     )
+    server.config_path.write_text(text)
     server.signal(signal.SIGHUP)
 
 
@@ -142,8 +143,16 @@ def test_a_reload_of_limits_says_so_and_applies(server: Eyotd) -> None:
     with RawMqtt(server.leaf_port, level=5) as late:
         assert late.connect("", user="a", password=b"a").properties.receive_maximum == 9
         late.publish_acked("q/x", b"kept", qos=0, retain=True)
-        reload_with(server, "session_queue_age: 1, retained_age: 1")
+        late.subscribe("w/#", qos=1)
+        reload_with(server, "session_queue_age: 1, retained_age: 1", "max_ack_pending: 2")
         wait_expired(server, 5)
+        assert "Reloaded: MQTT max_ack_pending = 2" in server.log()
+        for number in range(3):
+            late.publish_acked("w/x", b"%d" % number, qos=1)
+        sent = [late.next_publish() for _ in range(2)]
+        assert late.is_quiet(), "the window of a session that is there is smaller now"
+        late.puback(sent[0].packet_id)
+        assert late.next_publish().payload == b"2"
         assert scrape(server)["eyot_mqtt_retained_messages{account=A}"] == 0
 
 

@@ -287,6 +287,11 @@ class Session:
         link = self.link
         return 0 if link is None else min(link.receive_maximum, self._limits.window)
 
+    def set_limits(self, limits: SessionLimits) -> None:
+        """Use other bounds from now on; what is on its way or waits stays."""
+        self._limits = limits
+        self._room_made()
+
     @property
     def has_waiting(self) -> bool:
         """Whether messages from memory wait for room in the window."""

@@ -189,8 +189,10 @@ class AccountSessions:
             self._store.open(self._opened)
 
     def set_limits(self, limits: Limits) -> None:
-        """Use changed limits: for new sessions, and for what queues may hold from now on."""
+        """Use changed limits: for all sessions, and for what queues may hold from now on."""
         self.limits = limits
+        for known in self._known.values():
+            known.session.set_limits(self._session_limits())
         self.sys_topics.interval_s = limits.sys_interval_s
         if self._store is not None:
             self._store.set_options(limits.store)
@@ -338,13 +340,15 @@ class AccountSessions:
         known.opening += 1
         self.store.put_session(record, saved)
 
+    def _session_limits(self) -> SessionLimits:
+        return SessionLimits(self.limits.window, self.limits.queue_msgs, self.limits.queue_bytes)
+
     def _add(self, record: SessionRecord, *, persistent: bool) -> _Known:
-        limits = SessionLimits(self.limits.window, self.limits.queue_msgs, self.limits.queue_bytes)
         session = Session(
             record,
             self.store,
             persistent=persistent,
-            limits=limits,
+            limits=self._session_limits(),
             drops=Drops(self.drops),
             now_ns=self.account.broker.clock.now_ns,
             topic_of=lambda subject: topics.to_topic(subject) or "",

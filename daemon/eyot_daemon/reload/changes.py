@@ -243,4 +243,17 @@ def applied_lines(changed: list[str], old: Options, new: Options) -> list[str]:
         else:
             shown = _shown(name, getattr(new, name))
             lines.append(f"Reloaded: {_SPOKEN.get(name, name)}" + ("" if shown is None else f" = {shown}"))
-    return [*lines, "Reloaded: authorization users", "Reloaded: accounts"]
+    lines += ["Reloaded: authorization users", "Reloaded: accounts"]
+    if "mqtt" in changed:
+        lines += _mqtt_lines(old.mqtt, new.mqtt)
+    return lines
+
+
+def _mqtt_lines(old: MqttOptions | None, new: MqttOptions | None) -> list[str]:
+    """Return the lines about the options of MQTT that changed; nats-server logs the others, too."""
+    lines = []
+    for name in sorted(_MQTT_RELOADABLE - {"tls"}):
+        value = getattr(new, name)
+        if value != getattr(old, name):
+            lines.append(f"Reloaded: MQTT {name.removesuffix('_s')} = {_shown(name, value)}")
+    return lines
