@@ -196,12 +196,15 @@ def test_passwords_come_from_private_files(tmp_path: Path) -> None:
     secret.chmod(0o644)
     bridge = f'streams: READINGS, credentials {{ user: gw, password_file: "{secret}" }}'
     with broker, gateway(tmp_path, broker.port, bridge) as server:
+        assert until(lambda: status(server))["error"] == "no stream READINGS"
+        assert not server.monitor("/eyot/syncz")["synced"]
         Nats(server).stream("READINGS", ["r.>"])
         Nats(server).publish("r.a", ["1"])
         until(lambda: "others may read it" in (link(server)["last_error"] or ""))
         secret.chmod(0o600)
         until(lambda: "refuses the connection" in (link(server)["last_error"] or ""))
         assert "refuses the connection" in until(lambda: status(server).get("error"))
+        assert "credentials { user, password }" in link(server)["remedy"]
         assert "wrong" not in server.log()
         assert not server.monitor("/eyot/syncz")["synced"]
         secret.write_text("right\n")

@@ -22,6 +22,7 @@ from eyot_daemon.net.counted_stream import CountedStream
 from eyot_daemon.router.sync_control import LinkGate
 from eyot_sync.bridge.closings import Closings
 from eyot_sync.bridge.connection import V5, V311, BridgeConnection, ConnectionOptions
+from eyot_sync.bridge.errors import remedy
 from eyot_sync.bridge.events import Arrived, Ended, Established, Event, FilterRefused, Released, Settled
 from eyot_sync.bridge.topic_rules import EVERYTHING, InRules, OutRules, subscription_of
 from eyot_sync.bridge.turns import Turns
@@ -143,6 +144,7 @@ class Bridge:
             clock=broker.clock,
             rng=broker.rng,
             gate=lambda: broker.sync.remote_hold(options.remote),
+            remedy=remedy,
         )
 
     # -- life cycle ----------------------------------------------------------------------------------------------------
@@ -173,7 +175,9 @@ class Bridge:
 
     def missing(self) -> list[str]:
         """Return the streams that do not exist at present."""
-        return [name for name, forwarder in self._forwarders.items() if not forwarder.attached]
+        jetstream = self._jetstream()
+        there = () if jetstream is None else jetstream.streams
+        return [name for name, forwarder in self._forwarders.items() if not forwarder.attached and name not in there]
 
     @property
     def queued_bytes(self) -> int:

@@ -55,6 +55,13 @@ class BridgeService:
 
         return [bridge_status(bridge) for bridge in self.bridges.values()]
 
+    def _missing_streams(self) -> list[Any]:
+        if not self.bridges:
+            return []
+        from eyot_daemon.bridge.status import missing_streams
+
+        return [each for bridge in self.bridges.values() for each in missing_streams(bridge)]
+
     def configure(self, options: Options) -> Prepared:
         """Check the options and the certificates. Raises StartError, TlsError."""
         for bridge in options.eyot.bridges:
@@ -69,6 +76,9 @@ class BridgeService:
     def start(self, prepared: Prepared, runtime: Runtime) -> None:
         """Begin to dial, each bridge in a task of its own."""
         self._nursery = runtime.connections
+        providers = self._broker.providers
+        of_streams = providers.downstream  # JetStream's, which runs by now
+        providers.downstream = lambda: [*of_streams(), *self._missing_streams()]
         self._begin(prepared)
 
     def _begin(self, wanted: Sequence[BridgeOptions]) -> None:

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from eyot_sync.link.state import LinkPhase
 from eyot_wire.go.time import ns_to_rfc3339
-from eyot_wire.status import LinkStatus
+from eyot_wire.status import LinkStatus, SyncStatus
 
 if TYPE_CHECKING:
     from eyot_daemon.bridge.bridge import Bridge
 
 ROLE = "bridge"
+MISSING_REMEDY = "create it, or name another one in the bridge's streams"
 _STATES = {LinkPhase.DIALING: "connecting", LinkPhase.HANDSHAKE: "connecting"}
 
 
@@ -22,7 +23,7 @@ def bridge_status(bridge: Bridge) -> LinkStatus:
     traffic = state.traffic
     missing = bridge.missing()
     error = state.last_error or (f"no stream {', '.join(missing)}" if missing else "")
-    remedy = state.remedy or ("create it, or name another one in the bridge's streams" if missing else "")
+    remedy = state.remedy or (MISSING_REMEDY if missing else "")
     return LinkStatus(
         name=state.name,
         account=state.account,
@@ -48,3 +49,20 @@ def bridge_status(bridge: Bridge) -> LinkStatus:
         metered=bridge.broker.sync.metered_status(bridge.options.remote),
         peer_name=state.peer_version if state.is_up else None,
     )
+
+
+def missing_streams(bridge: Bridge) -> list[SyncStatus]:
+    """Return a bridge's streams that do not exist: a name that is misspelled must not look like one that is confirmed."""
+    return [
+        SyncStatus(
+            account=bridge.state.account,
+            stream=name,
+            peer=bridge.options.name,
+            kind=ROLE,
+            linked=bridge.state.is_up,
+            uncertain=True,
+            error=f"no stream {name}",
+            remedy=MISSING_REMEDY,
+        )
+        for name in bridge.missing()
+    ]

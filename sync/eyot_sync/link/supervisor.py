@@ -62,6 +62,7 @@ class LinkSupervisor:
         clock: ClockPort,
         rng: random.Random,
         gate: Callable[[], Hold | None] = lambda: None,
+        remedy: Callable[[str], str] = remedy,
     ) -> None:
         self.spec = spec
         self.urls = LinkUrls(spec.addresses, rng, randomize=spec.randomize)
@@ -69,6 +70,7 @@ class LinkSupervisor:
         self._dialer = dialer
         self._runner = runner
         self._gate = gate
+        self._remedy = remedy
         self._clock = clock
         self._backoff = Backoff(spec.reconnect_s * _BACKOFF_BASE, spec.reconnect_s * _BACKOFF_CAP, rng)
         self._wake = trio.Event()
@@ -161,7 +163,7 @@ class LinkSupervisor:
         now_ns = self._clock.now_ns()
         repeated = end.reason == state.last_error and not end.established
         state.went_down(now_ns)
-        state.failed(end.reason, remedy(end.reason), now_ns)
+        state.failed(end.reason, self._remedy(end.reason), now_ns)
         title = self.spec.title
         if title and end.established:
             log.warning("%s: connection to %s closed: %s", title, address, end.reason)

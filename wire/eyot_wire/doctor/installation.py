@@ -42,6 +42,8 @@ def installation(report: StatusReport) -> list[Check]:
 def _domain(report: StatusReport) -> Check:
     if report.store is None:
         return skipped("domain", "JetStream is not enabled")
+    if not report.domain and report.links and all(link.role == "bridge" for link in report.links):
+        return ok("domain", "none: bridges to MQTT brokers need none")
     if not report.domain:
         remedy = 'set "jetstream { domain: NAME }", another one on each server'
         return failure("domain", "none: the hub cannot distinguish streams here from its own", remedy)

@@ -28,6 +28,9 @@ def _link(link: LinkStatus, report: StatusReport) -> list[Check]:
         # The link's name is its first configured address, which may not be the connected one.
         through = f" through {link.url}" if link.url else ""
         checks = [ok(name, f"up for {span(link.age_s)}{through}{rtt}")]
+        if link.role == "bridge" and link.last_error and not link.last_error.startswith("no stream "):
+            # A subscription that the broker refuses; streams that are missing have checks of their own.
+            checks.append(failure(f"{name}: subscriptions", link.last_error, link.remedy or ""))
     elif link.waiting:
         checks = [warning(name, link.waiting, "a policy of eyot { sync { } } causes this")]
     elif link.state == "disabled":

@@ -22,7 +22,7 @@ def replication(report: StatusReport, sync: SyncReport) -> list[Check]:
     checks += [_of_sourcing(each, report) for each in report.copies if each.error]
     if not checks and sync.out:
         checks.append(
-            ok("replication", f"{len(sync.out)} mirrors and sources elsewhere replicate streams of this server")
+            ok("replication", f"{len(sync.out)} mirrors, sources and bridges replicate streams of this server")
         )
     return checks + _unreplicated(links, report, sync)
 
@@ -55,12 +55,16 @@ def _remedy(link: LinkStatus, denied: list[str]) -> str:
 
 def _of_downstream(each: SyncStatus) -> Check:
     """Report a downstream with an error or an uncertain position."""
+    bridge = each.kind == "bridge"
     name = f"{each.kind} {each.target or each.stream} at {each.peer} of {each.stream}"
+    if bridge:
+        name = f"bridge {each.peer}: stream {each.stream}"
+    elsewhere = "see the broker's log" if bridge else f"see its state at {each.peer} (eyot doctor, nats stream info)"
     if not each.error:
         return warning(name, "its position is uncertain: nothing counts as confirmed until it resumes")
     # A link that is down has a check of its own.
     found = failure if each.linked else warning
-    return found(name, each.error, each.remedy or f"see its state at {each.peer} (eyot doctor, nats stream info)")
+    return found(name, each.error, each.remedy or elsewhere)
 
 
 def _of_sourcing(each: SourcingStatus, report: StatusReport) -> Check:
