@@ -35,6 +35,7 @@ from support.streams import Message, Streams
 STREAM = "READINGS"
 JOBS = ("aggregate", "gaps", "fleet", "backfill", "maintain")
 DEVICES = 5
+EXPIRED = "d4"  # all of its readings are older than it keeps them; backfill brings them back, and maintain removes them
 CONFIG = """
 server_name: hub
 jetstream { store_dir: "%WORKDIR%/js" }
@@ -63,6 +64,9 @@ silver = "readings"
 metric = "metric"
 value = "value"
 percentiles = [0.5]
+[[retention.devices]]
+devices = ["%EXPIRED%"]
+keep = "24h"
 [spark]
 "spark.master" = "local[2,4]"
 "spark.sql.shuffle.partitions" = "2"
@@ -88,7 +92,10 @@ class Trial:
         self._streams.create(STREAM, ["readings.>"])
         self._toml = self.folder / "hub.toml"
         self._toml.write_text(
-            TOML.replace("%URL%", self.url).replace("%FOLDER%", str(self.folder)).replace("%FORMAT%", self.table_format)
+            TOML.replace("%URL%", self.url)
+            .replace("%FOLDER%", str(self.folder))
+            .replace("%FORMAT%", self.table_format)
+            .replace("%EXPIRED%", EXPIRED)
         )
         self._now = self.folder / "now"
         self._readings: list[Reading] = []
@@ -154,7 +161,7 @@ class Trial:
         everything = set(range(1, self._streams.state(STREAM)["last_seq"] + 1))
         holes = everything - bronze
         assert holes <= set(self._deleted), f"bronze lacks {sorted(holes - set(self._deleted))[:5]}"
-        readings = self._readings_in(bronze)
+        readings = [reading for reading in self._readings_in(bronze) if reading[0] != EXPIRED]
         silver = self._rows("silver/readings", ["device", "event_time", "value"])
         found = Counter(
             (row["device"], int(row["event_time"].timestamp() * 1000), row["value"]) for row in silver.to_pylist()
@@ -168,6 +175,7 @@ class Trial:
         }
         assert gold == truth(readings)
         fleet = {row["device"]: row["readings"] for row in self._rows("fleet", ["device", "readings"]).to_pylist()}
+        fleet.pop(EXPIRED, None)  # as many as silver had when fleet looked
         assert fleet == Counter(device for device, _, _ in readings)
         gaps = self._rows("gaps", ["first_sequence", "last_sequence", "status"]).to_pylist()
         named = {n for gap in gaps for n in range(gap["first_sequence"], gap["last_sequence"] + 1)}

@@ -227,6 +227,13 @@ class Gaps(_Section):
         return int(seconds(self.in_flight_max) * 1_000_000)
 
 
+class DeviceAge(_Section):
+    """How long silver and gold keep the rows of devices whose name fits a pattern (`*`, `?`, `[abc]`)."""
+
+    devices: Annotated[list[Annotated[str, msgspec.Meta(min_length=1)]], msgspec.Meta(min_length=1)]
+    keep: str
+
+
 class Retention(_Section):
     """How long tables keep rows; "0s": for ever. `keep` of a silver or gold table precedes.
 
@@ -237,6 +244,17 @@ class Retention(_Section):
     bronze: str = "0s"
     silver: str = "0s"
     gold: str = "0s"
+    devices: list[DeviceAge] = []  # the first pattern that fits a device counts
+
+    @property
+    def patterns(self) -> list[str]:
+        """The patterns of devices, in order."""
+        return [pattern for one in self.devices for pattern in one.devices]
+
+    @property
+    def device_ages(self) -> list[tuple[str, timedelta]]:
+        """How long the rows of each pattern's devices are kept; 0: as long as the table keeps rows."""
+        return [(pattern, timedelta(seconds=seconds(one.keep))) for one in self.devices for pattern in one.devices]
 
     def age(self, kind: Literal["bronze", "quarantine", "silver", "gold"], keep: str = "") -> timedelta:
         """Return how long a table of this kind keeps rows; 0: for ever. `keep`: the table's own setting."""
@@ -369,6 +387,8 @@ def _misfit(problem: str, key: str) -> str:
     section: Any = {**sections, "quality": QualitySettings}.get(key)
     if key.endswith("]") and ".quality[" in key:
         return f"{key}.{unknown[1]}: there is no such key of this rule"
+    if key.startswith("retention.devices["):
+        section = DeviceAge
     if section is None:
         section = Silver if key.startswith("silver") else Gold
     like = get_close_matches(unknown[1], section.__struct_fields__, n=1)
@@ -449,6 +469,8 @@ def _problems(config: Config) -> list[tuple[str, str]]:
     problems += _duration_problems("quality.period", config.quality.period)
     for kind in ("quarantine", "bronze", "silver", "gold"):
         problems += _age_problems(f"retention.{kind}", getattr(config.retention, kind))
+    for number, rule in enumerate(config.retention.devices):
+        problems += _age_problems(f"retention.devices[{number}].keep", rule.keep)
     if not problems and config.bronze.format == "parquet" and config.retention.age("bronze"):
         problems.append(("retention.bronze", "needs a table: bronze.format is parquet"))
     if config.bronze.format == "delta" and config.lake.format != "delta":

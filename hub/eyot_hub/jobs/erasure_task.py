@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -97,12 +97,23 @@ class Erased:
     files: list[DataFile]
 
 
+class Selecting(Protocol):
+    """Tells which rows leave."""
+
+    @property
+    def needed(self) -> pa.Schema:
+        """The columns by which rows are selected."""
+
+    def of(self, rows: pa.Table) -> Mask:
+        """Return which of a file's rows are selected."""
+
+
 @dataclass(frozen=True)
 class EraseFiles:
     """The task: call it with files of the table."""
 
     table: TableSpec
-    selection: Selection
+    selection: Selecting
 
     def __call__(self, files: Iterable[TableFile]) -> Iterator[Erased]:
         for file in files:

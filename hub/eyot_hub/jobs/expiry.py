@@ -20,6 +20,8 @@ import pyarrow as pa
 
 from eyot_hub.jobs.bronze import BRONZE, position_id
 from eyot_hub.jobs.config import Config, Gold, Silver
+from eyot_hub.jobs.device_days import DeviceDays, OldRows, at_most, device_days, first_days, moved, positions_of
+from eyot_hub.jobs.erasure_task import EraseFiles
 from eyot_hub.jobs.file_rows import row_groups
 from eyot_hub.jobs.lake import existing_table
 from eyot_hub.jobs.replays import REPLAY_ID, last_replay
@@ -34,7 +36,7 @@ from eyot_hub.jobs.retention import (
 )
 from eyot_hub.jobs.segments import SEGMENTS, decided_id
 from eyot_hub.jobs.silver import ANY, QUARANTINE
-from eyot_hub.jobs.table import LakeTable
+from eyot_hub.jobs.table import Fenced, LakeTable
 from eyot_hub.jobs.table_format import TableFile
 
 Epoch: TypeAlias = tuple[str, int]  # a stream and its creation time in ns
@@ -83,29 +85,63 @@ class Expiry:
         return Expired(sum(file.rows for file in chosen), waits_for)
 
     def silver(self, table: LakeTable, silver: Silver) -> Expired:
-        """Remove rows by their event's day (month). Raises Fenced when another job committed meanwhile."""
+        """Remove rows by their event's day (month) and device. Raises Fenced when another job committed meanwhile."""
         golds = [gold for gold in self._config.gold if gold.silver == silver.name]
         readers = [self._gold_reader(gold, replays=last_replay(table)) for gold in golds]
-        return self._days(table, self._config.retention.age("silver", silver.keep), readers)
+        return self._days(table, self._config.retention.age("silver", silver.keep), readers, self._device_days(table))
 
     def gold(self, table: LakeTable, gold: Gold) -> Expired:
-        """Remove windows by their day (month). Raises Fenced when another job committed meanwhile."""
-        return self._days(table, self._config.retention.age("gold", gold.keep), [])
+        """Remove windows by their day (month) and device. Raises Fenced when another job committed meanwhile."""
+        # A late reading in silver would bring a device's window back: silver has to lose its rows first.
+        silver = self.opened("silver", gold.silver)
+        patterns = self._config.retention.patterns
+        known = device_days(table if silver is None else silver, patterns)
+        devices = at_most(self._device_days(table), known)
+        return self._days(table, self._config.retention.age("gold", gold.keep), [], devices)
 
-    def _days(self, table: LakeTable, age: timedelta, readers: Sequence[_Reader]) -> Expired:
-        """Remove all days that ended at least `age` ago, or (where one of them has not been read) none."""
+    def _device_days(self, table: LakeTable) -> DeviceDays:
+        """Return from which day on a table is to keep the rows of some devices."""
+        ages = self._config.retention.device_ages
+        recorded = device_days(table, [pattern for pattern, _ in ages])
+        return first_days(recorded, ages, self._now.date(), by_month=self._by_month)
+
+    @property
+    def _by_month(self) -> bool:
+        return self._config.lake.partition == "month"
+
+    def _days(self, table: LakeTable, age: timedelta, readers: Sequence[_Reader], devices: DeviceDays) -> Expired:
+        """Remove all days that ended at least `age` ago, and the old rows of `devices`; none where some have not been read."""
         first = (self._now - age).date()
-        if self._config.lake.partition == "month":
+        if self._by_month:
             first = first.replace(day=1)
-        expired = [file for file in table.files() if file.partition["event_date"] < first] if age else []
-        chosen, waits_for = self._read_by(table, expired, readers)
-        if not expired or waits_for:
+        whole = [file for file in table.files() if age and file.partition["event_date"] < first]
+        partly = self._moved(table, devices, {file.path for file in whole})
+        chosen, waits_for = self._read_by(table, [*whole, *partly], readers)
+        if not chosen or waits_for:
             return Expired(0, waits_for)
-        rows = sum(file.rows for file in chosen)
+        rewritten = list(EraseFiles(table.spec, OldRows(devices))(partly))
+        lost = [file for file, new in zip(partly, rewritten, strict=True) if new.rows]
+        rows = sum(file.rows for file in whole) + sum(new.rows for new in rewritten)
         # The number of replays is the table's own: it refuses a round of `aggregate` that does not know the new first day.
-        positions = {REMOVED_ID: removed(table) + rows, FIRST_DAY_ID: day_position(first)}
-        table.commit([], {**positions, REPLAY_ID: last_replay(table)}, expired)
+        positions = {REMOVED_ID: removed(table) + rows, REPLAY_ID: last_replay(table)}
+        positions |= {FIRST_DAY_ID: day_position(first)} if whole else {}
+        positions |= positions_of(devices) if partly else {}
+        made = [file for new in rewritten for file in new.files]
+        try:
+            table.commit(made, positions, [*whole, *lost])
+        except Fenced:
+            table.spec.writer().discard(made)
+            raise
         return Expired(rows)
+
+    def _moved(self, table: LakeTable, devices: DeviceDays, whole: set[str]) -> list[TableFile]:
+        """Return the files of days in which rows of `devices` became old since the table's last removal."""
+        recorded = device_days(table, [pattern for pattern, _ in devices.first])
+        return [
+            file
+            for file in table.files()
+            if file.path not in whole and moved(recorded, devices, str(file.partition["event_date"]))
+        ]
 
     def _readers_of_bronze(self, bronze: LakeTable) -> list[_Reader]:
         quarantine = self.opened(QUARANTINE)

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from eyot_hub import columns
 from eyot_hub.jobs.bronze import position_id
 from eyot_hub.jobs.config import Config, Gold
+from eyot_hub.jobs.device_days import forgotten
 from eyot_hub.jobs.erasures import keep_up, named
 from eyot_hub.jobs.gold_task import Portion, Readings, Work, compute, percentile_name
 from eyot_hub.jobs.increments import Span, Streams, files_of, new_spans, streams_in
@@ -138,10 +139,11 @@ class Aggregator:
         written = [file for task in computed if task.day in days for file in task.files]
         try:
             positions = {position_id(s.stream, s.created_ns): s.until for s in spans}
+            nothing_left = {REMOVED_ID: 0, FIRST_DAY_ID: 0, **forgotten(self._config.retention.patterns)}
             positions |= {
                 REPLAY_ID: last_replay(self.silver),
                 **named(self.table),
-                **({REMOVED_ID: 0, FIRST_DAY_ID: 0} if recompute else {}),
+                **(nothing_left if recompute else {}),
             }
             self.table.commit(written, positions, replaced)
         except Fenced:

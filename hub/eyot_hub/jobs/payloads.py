@@ -211,14 +211,18 @@ class RecordDecoder:
         decode = self._json if self._untyped is None else self._binary
         records: list[Any] = []
         reasons: list[str | None] = [None] * len(payloads)
-        for index, payload in enumerate(payloads.to_pylist()):
+        decoded = map(decode, payloads.fill_null(b"").to_pylist())
+        while len(records) < len(payloads):
+            error: Exception = StopIteration()  # of a decoder: it ends `extend` without an error
             try:
-                records.append(decode(payload or b""))
+                records.extend(decoded)  # up to a payload that does not decode; the map goes on behind it
             except HubError:
                 raise  # of a registry that cannot be asked: the row may be good
-            except Exception as error:  # whatever a decoder raises for a device's payload: the row is bad, not the job
+            except Exception as raised:  # whatever a decoder raises for a device's payload: the row is bad, not the job
+                error = raised
+            if (at := len(records)) < len(payloads):
                 records.append(self._empty)
-                reasons[index] = self._why(error)
+                reasons[at] = self._why(error)
         if self._untyped is None:
             for index in _not_utf8(payloads):
                 reasons[index] = "payload is not UTF-8"

@@ -53,12 +53,17 @@ def removed_rows(quarantine: LakeTable, silver: Iterable[str]) -> int:
 def first_day(table: LakeTable) -> str:
     """Return the first `event_date` that has not left a silver or gold table (2026-01-31); "": no day has."""
     days = table.position(FIRST_DAY_ID) or 0
-    return str(_EPOCH + timedelta(days=days)) if days else ""
+    return str(day_of(days)) if days else ""
 
 
 def day_position(day: date) -> int:
     """Return a day as a position: days since 1970."""
     return (day - _EPOCH).days
+
+
+def day_of(position: int) -> date:
+    """Return the day of a position."""
+    return _EPOCH + timedelta(days=position)
 
 
 def remove_expired(quarantine: LakeTable, age: timedelta, now: datetime) -> int:

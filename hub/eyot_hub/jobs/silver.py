@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -22,6 +22,7 @@ from eyot_hub.grouping import grouped
 from eyot_hub.jobs import parsing
 from eyot_hub.jobs.bronze import position_id
 from eyot_hub.jobs.config import Config, Silver
+from eyot_hub.jobs.device_days import EVERY_DAY, DeviceDays, device_days, forgotten
 from eyot_hub.jobs.erasures import keep_up, named
 from eyot_hub.jobs.files import ROW_GROUP_ROWS, DataFile
 from eyot_hub.jobs.increments import Span, Streams, described, files_of, limited, new_spans, ranges_of
@@ -100,6 +101,13 @@ def quarantine_table(config: Config) -> LakeTable:
     return open_table(config.lake, QUARANTINE, QUARANTINE_SCHEMA, ("silver", "date"))
 
 
+class _Left(NamedTuple):
+    """Which days retention has removed: all before `first_day`, and more of some devices."""
+
+    first_day: str = ""
+    devices: DeviceDays = EVERY_DAY
+
+
 class Refiner:
     """Fills one silver table from bronze."""
 
@@ -147,10 +155,12 @@ class Refiner:
         bad = rows_without_bronze(self.quarantine, self._bronze, held)
         kept = rows_without_bronze(self.table, self._bronze, filled)
         known = [KnownFile(file.path, dict(file.partition)["event_date"], -ANY, ANY) for file in kept]
-        written = self._written(spans, spans, known, first_day="" if again else first_day(self.table))
+        left = _Left() if again else self._left()
+        written = self._written(spans, spans, known, left)
         positions = {**self._quarantined(spans), **({removed_id(self._silver.name): 0} if again else {})}
         self._commit(self.quarantine, [*bad, *written.bad], positions, held)
-        positions = {**self._filled(spans), **({REMOVED_ID: 0, FIRST_DAY_ID: 0} if again else {})}
+        nothing_left = {REMOVED_ID: 0, FIRST_DAY_ID: 0, **forgotten(self._config.retention.patterns)}
+        positions = {**self._filled(spans), **(nothing_left if again else {})}
         self._commit(self.table, [*kept, *written.good], positions, filled)
         _count(done, written)
         done.kept = sum(file.rows for file in kept)
@@ -172,7 +182,7 @@ class Refiner:
         if not spans and not held:
             return False
         known = [known_file(file) for file in self.table.files()]
-        written = self._written(spans, held, known, first_day(self.table))
+        written = self._written(spans, held, known, self._left())
         if held:
             self._commit(self.quarantine, written.bad, self._quarantined(held))
         if spans:
@@ -180,7 +190,7 @@ class Refiner:
         _count(done, written)
         return True
 
-    def _written(self, spans: list[Span], held: list[Span], known: list[KnownFile], first_day: str) -> Written:
+    def _written(self, spans: list[Span], held: list[Span], known: list[KnownFile], left: _Left) -> Written:
         """Let tasks write the good rows of `spans` and the bad ones of `held`."""
         everything = list(dict.fromkeys([*spans, *held]))
         pieces = self._pieces(spans, held)
@@ -197,7 +207,7 @@ class Refiner:
             quarantine=self.quarantine.spec,
             division=Division(tasks, not moving(self._silver), max(1, round(tasks / max(1, len(days)))), by_month),
         )
-        task = SilverTask(self.table.spec, tuple(known), moving(self._silver), first_day)
+        task = SilverTask(self.table.spec, tuple(known), moving(self._silver), left.first_day, left.devices)
         context = self._spark.sparkContext
         context.setJobDescription(f"silver {self._silver.name}: {described(everything)}")
         groups = balanced(pieces, context.defaultParallelism)
@@ -213,6 +223,9 @@ class Refiner:
             bad=[file for part in done for file in part.bad],
             expired=sum(part.expired for part in done),
         )
+
+    def _left(self) -> _Left:
+        return _Left(first_day(self.table), device_days(self.table, self._config.retention.patterns))
 
     def _pieces(self, spans: list[Span], held: list[Span]) -> list[Piece]:
         """Return the pieces of bronze's files that may hold rows of the spans."""

@@ -290,7 +290,7 @@ def content_hashes(subjects: pa.DictionaryArray, payloads: pa.ChunkedArray) -> p
 
     Distinct subjects are hashed once.
     """
-    of_payload = _hashed(payload or b"" for payload in payloads.to_pylist())
+    of_payload = _hashed(payloads.fill_null(b"").to_pylist())
     of_subject = _hashed([*((subject or "").encode() for subject in subjects.dictionary.to_pylist()), b""])
     index = subjects.indices.fill_null(len(subjects.dictionary)).to_numpy()
     with np.errstate(over="ignore"):

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eyot_hub.jobs.device_days import EVERY_DAY, DeviceDays
 from eyot_hub.jobs.file_rows import row_groups
 from eyot_hub.jobs.files import DataFile, FileWriter, by_partition
 from eyot_hub.jobs.silver_input import Block, Written, unpacked
@@ -41,13 +42,15 @@ class KnownFile:
 class SilverTask:
     """A task's settings. `known`: silver's files; `any_day`: a repeat may have another event time than the first occurrence.
 
-    `first_day`: rows of earlier partitions are left out, because retention has removed these; "": none are.
+    `first_day`: rows of earlier partitions are left out, because retention has removed these; "": none are. `devices`: the
+    same for some devices.
     """
 
     silver: TableSpec
     known: tuple[KnownFile, ...]
     any_day: bool
     first_day: str = ""
+    devices: DeviceDays = EVERY_DAY
 
     def __call__(self, blocks: Iterable[Block]) -> Written:
         """Write the rows of this task's blocks. Files of the quarantine among the blocks are handed on."""
@@ -79,6 +82,12 @@ class SilverTask:
             if partition[0][1] < self.first_day:
                 expired += part.num_rows
                 continue
+            old = self.devices.old(part.column("device"), partition[0][1])
+            if old.any():
+                expired += int(old.sum())
+                part = part.filter(pa.array(~old))
+                if not part.num_rows:
+                    continue
             fresh = part if self.any_day else self._fresh(part, partition[0][1])
             if fresh.num_rows:
                 writer.write(_sorted(fresh), partition)
