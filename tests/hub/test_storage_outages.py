@@ -84,7 +84,7 @@ def test_answers_are_lost(streams: Streams, tmp_path: Path, storage: ObjectStora
     streams.create("S", ["s"])
     streams.publish([("s", b"%d" % number) for number in range(400)])
     port = free_port()
-    through = {**storage.options, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "timeout": "5s"}
+    through = {**storage.options, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "timeout": "5s", "max_retries": "10"}
     settings = config(streams.url, tmp_path, through)
     with CutProxy(port, storage.port) as proxy:
         for lost in range(2, 22, 2):

@@ -54,6 +54,8 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 NS_PER_S: Final = 1_000_000_000
 VACUUM_HOURS_MIN: Final = 1
 RETENTION_MIN: Final = timedelta(hours=24)
+#: delta-rs's own default is ten tries, which may be over in two seconds. The time ends them instead.
+PATIENCE: Final = {"max_retries": "10000", "retry_timeout": "180s"}
 PORT_MAX: Final = 65_535
 NS_PER_DAY: Final = 86_400 * NS_PER_S
 # Columns that every silver table has.
@@ -111,6 +113,11 @@ class Lake(_Section):
     compression: Literal["zstd", "snappy", "none"] = "zstd"
     storage_options: dict[str, str] = {}
     checkpoints: str = ""  # Spark's checkpoints (devices, plain Parquet); default: `path`
+
+    @property
+    def storage(self) -> dict[str, str]:
+        """delta-rs's options; requests to object storage are repeated for minutes, unless the configuration says otherwise."""
+        return {**PATIENCE, **self.storage_options} if "://" in self.path else self.storage_options
 
 
 class Bronze(_Section):

@@ -31,7 +31,7 @@ def open_table(lake: Lake, name: str, schema: pa.Schema, partition_by: tuple[str
 def table_exists(lake: Lake, name: str) -> bool:
     """Return whether a job has made the table of this name."""
     if lake.format == "delta":
-        return DeltaLog.exists(root_of(lake, name), lake.storage_options)
+        return DeltaLog.exists(root_of(lake, name), lake.storage)
     return _iceberg_log().exists(_catalog(lake), identifier(lake, name))
 
 
@@ -56,7 +56,7 @@ def identifier(lake: Lake, name: str) -> tuple[str, ...]:
 
 
 def _storage(lake: Lake) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted(lake.storage_options.items()))
+    return tuple(sorted(lake.storage.items()))
 
 
 def _iceberg_log() -> type[IcebergLog]:

@@ -245,3 +245,12 @@ def test_the_last_line_of_an_error_says_what_it_is(
     monkeypatch.setattr("eyot_hub.main.load", fails)
     assert main(["gaps", "-c", str(tmp_path / "none")]) == 1
     assert capsys.readouterr().err.splitlines()[-1] == f"eyot-hub: {line}"
+
+
+def test_requests_to_object_storage_are_repeated_for_minutes() -> None:
+    """An outage of some seconds is no failure of the job; who wants another patience says so."""
+    assert Lake(path="/srv/lake", storage_options={"a": "b"}).storage == {"a": "b"}
+    patient = Lake(path="s3://lake/hub", storage_options={"a": "b"}).storage
+    assert patient == {"a": "b", "max_retries": "10000", "retry_timeout": "180s"}
+    hasty = Lake(path="s3://lake/hub", storage_options={"max_retries": "1"}).storage
+    assert hasty == {"max_retries": "1", "retry_timeout": "180s"}
