@@ -14,16 +14,14 @@ from eyot_cli.enrol.asking import Asker
 from eyot_cli.enrol.facts import hardware_facts
 from eyot_cli.enrol.files import DeviceFiles, Enrolment
 from eyot_cli.enrol.fragment import write_fragment
+from eyot_cli.enrol.sealing import WITH_KEYS, unseal, write_drop_ins
 from eyot_cli.enrol.start import check_configuration, renew_daily, restart, until_linked
 from eyot_cli.failure import Failure
 from eyot_cli.show import print_json, print_line
-from eyot_wire.trust.creds import parse_creds
 from eyot_wire.trust.enrolment import EnrolmentError, is_device_name, parse_token
-from eyot_wire.trust.nkey import NkeyError
 
 if TYPE_CHECKING:
     from eyot_cli.target import Target
-    from eyot_wire.trust.creds import Credentials
     from eyot_wire.trust.enrolment import Token
     from eyot_wire.trust.jwt import Claims
 
@@ -53,6 +51,11 @@ class _Places:
 @click.option("--new-key", is_flag=True, help="make a new key, after the present one was revoked")
 @click.option("--renew", is_flag=True, help="get a new token for an enrolled device")
 @click.option("--if-due", is_flag=True, help="with --renew: only in the last third of the present token's life")
+@click.option(
+    "--seal",
+    type=click.Choice(WITH_KEYS),
+    help="seal the key with systemd-creds, by a key of this machine or its TPM; with --renew the present key",
+)
 @click.option("--folder", type=PATH, default=FOLDER, metavar="DIR", help="where key and credentials are kept")
 @click.option("--config", type=PATH, default=CONFIG, metavar="FILE", help="the daemon's configuration")
 @click.option("--fragment", type=PATH, default=FRAGMENT, metavar="FILE", help="the part of it that is written")
@@ -67,6 +70,7 @@ def enrol(
     new_key: bool,
     renew: bool,
     if_due: bool,
+    seal: str | None,
     folder: Path,
     config: Path,
     fragment: Path,
@@ -79,10 +83,11 @@ def enrol(
     and the link is up. A command that was interrupted can be run again.
     """
     files, places = DeviceFiles(folder), _Places(config, fragment, not no_start, new_key)
+    files.seal_with = seal or ""
     if renew:
         if token or token_file or name:
             raise click.UsageError("--renew takes no --token and no --name: the device has its own credentials")
-        result = _renew(target, files, hub, if_due=if_due)
+        result = _renew(target, files, hub, if_due=if_due and not seal, start=not no_start)
     elif if_due:
         raise click.UsageError("--if-due goes with --renew")
     else:
@@ -111,6 +116,8 @@ def _enrol(target: Target, files: DeviceFiles, places: _Places, hub: str, token:
     if name and not is_device_name(name):
         raise Failure(f"{name!r} cannot be a device's name: letters, digits, - and _ only")
     seed = _seed_for(files, token, new_key=places.new_key)
+    if files.sealed.exists() and not files.seal_with and unseal(files.sealed) != seed:
+        files.seal_with = WITH_KEYS[0]  # a new key is kept as the one before
     asker = Asker(_at(target, hub, ""), seed, hardware_facts())
     answer, claims = asker.enrol(token, name)
     called = answer.name
@@ -118,7 +125,7 @@ def _enrol(target: Target, files: DeviceFiles, places: _Places, hub: str, token:
         raise Failure("the hub's answer lacks a usable name, or the address to link to: nothing is changed")
     _tell_clock(claims)
     state = _state(asker, hub, called, token.account, token.operator, claims)
-    files.keep(answer.jwt, seed, state)
+    _keep(target, files, answer.jwt, seed, state)
     _print(target, f"enrolled as {called}; credentials in {files.creds}")
     lines = write_fragment(places.config, places.fragment, called, files.creds, answer.leaf_urls)
     try:
@@ -143,10 +150,10 @@ def _seed_for(files: DeviceFiles, token: Token, *, new_key: bool) -> str:
     present = files.enrolment()
     if present is None or new_key or (present.account, present.operator) != (token.account, token.operator):
         return files.pending_seed()
-    return _kept(files).seed
+    return files.kept().seed
 
 
-def _renew(target: Target, files: DeviceFiles, hub: str | None, *, if_due: bool) -> dict[str, object]:
+def _renew(target: Target, files: DeviceFiles, hub: str | None, *, if_due: bool, start: bool) -> dict[str, object]:
     present = files.enrolment()
     if present is None:
         raise Failure(f"this device is not enrolled ({files.folder}): `eyot enrol --hub URL --token TOKEN`")
@@ -154,23 +161,25 @@ def _renew(target: Target, files: DeviceFiles, hub: str | None, *, if_due: bool)
     if if_due and (not present.expires or left_s > _DUE * (present.expires - present.issued)):
         _print(target, "not due yet" if present.expires else "never due: the token does not expire")
         return {"name": present.name, "renewed": False, "expires": present.expires}
-    kept, hub = _kept(files), hub or present.hub
+    kept, hub = files.kept(), hub or present.hub
     asker = Asker(_at(target, hub, present.tls_ca), kept.seed, hardware_facts())
     answer, claims = asker.renew(kept, present.name, present.account, present.operator)
     _tell_clock(claims)
     state = _state(asker, hub, present.name, present.account, present.operator, claims)
-    files.keep(answer.jwt, kept.seed, state)
+    _keep(target, files, answer.jwt, kept.seed, state)
+    if files.seal_with and start:
+        restart()  # the daemon that runs does not have the sealed key
     _print(target, f"renewed {present.name}; the link takes the new credentials when it is dialled next")
     return {"name": present.name, "renewed": True, "expires": state.expires}
 
 
-def _kept(files: DeviceFiles) -> Credentials:
-    try:
-        return parse_creds(files.creds.read_text(errors="replace"))
-    except OSError as error:
-        raise Failure(f"{files.creds}: {error.strerror}: run the command as root") from error
-    except NkeyError as error:
-        raise Failure(f"{files.creds}: {error}: enrol anew with --new-key") from error
+def _keep(target: Target, files: DeviceFiles, jwt: str, seed: str, state: Enrolment) -> None:
+    """Keep new credentials. The units get a key that was just sealed, before the credentials lose its seed."""
+    if files.seal_with:
+        files.seal_key(seed)
+        made = write_drop_ins(files.sealed)
+        _print(target, f"the key is sealed in {files.sealed}", *(f"{each} gives it to the unit" for each in made))
+    files.keep(jwt, seed, state)
 
 
 def _state(asker: Asker, hub: str, name: str, account: str, operator: str, claims: Claims) -> Enrolment:

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from eyot_cli.enrol.sealing import seal, unseal, unseal_file
 from eyot_cli.failure import Failure
 from eyot_cli.private_files import make_folder, write_private
 from eyot_wire.trust import nkey
-from eyot_wire.trust.creds import format_creds
+from eyot_wire.trust.creds import format_creds, format_sealed_creds, parse_creds
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from eyot_wire.trust.creds import Credentials
 
 #: The user that the daemon runs as, who reads the credentials.
 DAEMON_USER: Final = "eyot"
@@ -46,6 +49,10 @@ class DeviceFiles:
         #: the seed while the hub has not answered: the same key asks again, and gets the same place
         self._pending = folder / "device.seed"
         self.creds = folder / "device.creds"
+        #: the seed, sealed; without this file the seed is in `creds`
+        self.sealed = folder / "device.seed.cred"
+        #: with what a new key is sealed, one of `sealing.WITH_KEYS`; "": it is not
+        self.seal_with = ""
 
     def enrolment(self) -> Enrolment | None:
         """Return what the device enrolled with, None before."""
@@ -60,6 +67,8 @@ class DeviceFiles:
 
     def pending_seed(self) -> str:
         """Return the seed of a key that waits for enrolment; made and kept if there is none."""
+        if self.seal_with or self.sealed.exists():
+            return self._pending_sealed()
         try:
             seed = self._pending.read_text().strip()
             nkey.Signer(seed)
@@ -75,11 +84,43 @@ class DeviceFiles:
         self._write(self._pending, seed.encode())
         return seed
 
+    def _pending_sealed(self) -> str:
+        """Return the seed of a sealed key that waits for enrolment; made and sealed if there is none."""
+        waiting = self._pending.with_suffix(".cred")
+        if waiting.exists():
+            return unseal_file(waiting)
+        seed = nkey.encode_seed("U", secrets.token_bytes(32))
+        self._write(waiting, seal(seed, self.seal_with or "auto"))
+        return seed
+
+    def kept(self) -> Credentials:
+        """Return the credentials, wherever the seed is."""
+        try:
+            return parse_creds(self.creds.read_text(errors="replace"), lambda: unseal(self.sealed))
+        except OSError as error:
+            raise Failure(f"{self.creds}: {error.strerror}: run the command as root") from error
+        except nkey.NkeyError as error:
+            raise Failure(f"{self.creds}: {error}: enrol anew with --new-key") from error
+
     def keep(self, jwt: str, seed: str, enrolment: Enrolment) -> None:
         """Keep new credentials. The state goes last: without it the device is not enrolled, and asks again."""
-        self._write(self.creds, format_creds(jwt, seed).encode())
+        if self.sealed.exists():
+            self._write(self.creds, format_sealed_creds(jwt).encode())
+        else:
+            self._write(self.creds, format_creds(jwt, seed).encode())
         self._write(self._state, msgspec.json.format(msgspec.json.encode(enrolment)))
         self._pending.unlink(missing_ok=True)
+        self._pending.with_suffix(".cred").unlink(missing_ok=True)
+
+    def seal_key(self, seed: str) -> None:
+        """Seal the seed with what `seal_with` says, and check that it comes back."""
+        sealed = seal(seed, self.seal_with)
+        part = self.sealed.with_suffix(".part")
+        self._write(part, sealed)
+        if unseal_file(part) != seed:
+            part.unlink()
+            raise Failure("systemd-creds does not give back what it sealed: the key stays as it was")
+        part.replace(self.sealed)
 
     def _write(self, path: Path, data: bytes) -> None:
         """Write a file that the daemon's user may read and replace: renewals run as that user."""

@@ -33,7 +33,6 @@ from eyot_cli.trust.grants import (
     limit_options,
     permission_options,
 )
-from eyot_cli.trust.keystore import new_pair
 from eyot_cli.trust.session import Session, scoped_keys
 from eyot_cli.trust.store import body
 from eyot_cli.trust.values import parse_number, split_list
@@ -91,7 +90,7 @@ def make_account(
     called = check_name(name, "an account")
     if called in session.store.accounts():
         raise Failure(f"account {printable(called)} exists already: change it with `eyot trust edit account`")
-    made = None if key else new_pair("A")
+    made = None if key else session.keystore.make("A")
     public = made.public if made else session.public_key(str(key), "A")
     other = session.store.account_of(public)
     if other is not None:
@@ -259,7 +258,7 @@ def edit_signing_key(session: Session, given: str | None, sk: str | None, accoun
     wanted = text or roles.get(flags["role"] or "")
     if not wanted:
         raise Failure("which signing key? Name one with --sk KEY, or make one with --sk generate")
-    made = new_pair("A") if wanted == GENERATE else None
+    made = session.keystore.make("A") if wanted == GENERATE else None
     public = made.public if made else roles.get(wanted) or session.public_key(wanted, "A")
     if flags["role"] and roles.get(flags["role"], public) != public:
         raise Failure(f"role {printable(flags['role'])} is {roles[flags['role']]}'s already: choose another --role")

@@ -79,7 +79,10 @@ def in_session(function: Callable[..., None]) -> Callable[..., None]:
         key = str(context.meta.get(_META + "private_key") or "")
         report = Report(target.as_json)
         session = Session(Environment(directories), key, report)
-        function(session, *args, **kwargs)
+        try:
+            function(session, *args, **kwargs)
+        finally:
+            session.keystore.close()
         report.finish()
 
     return run

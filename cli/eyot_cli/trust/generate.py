@@ -155,7 +155,7 @@ def generate_nkey(session: Session, store: bool, **kinds: Any) -> None:
         raise Failure("which kind of key? --operator, --account, --user or --curve")
     made = []
     for letter in letters:
-        pair = new_pair(letter)
+        pair = session.keystore.make(letter) if store else new_pair(letter)
         if store:
             path = session.keystore.add(pair)
             session.report.ok(f"{ROLES[letter]} key stored {path}")

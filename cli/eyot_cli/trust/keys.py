@@ -138,7 +138,7 @@ def list_keys(session: Session, show_seeds: bool, **flags: Any) -> None:
         row["stored"] = session.keystore.holds(each.key)
         if show_seeds:
             pair = session.keystore.find(each.key)
-            row["seed"] = pair.seed if pair else ""
+            row["seed"] = pair.seed if pair and pair.has_seed else ""
         found.append(row)
     if session.report.as_json:
         print_json(found)

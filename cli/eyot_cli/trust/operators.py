@@ -19,7 +19,6 @@ from eyot_cli.trust.claims import (
     remove_signing_keys,
 )
 from eyot_cli.trust.command import TrustCommand, in_changing_session, in_session, name_of, name_options, time_options
-from eyot_cli.trust.keystore import new_pair
 from eyot_cli.trust.session import Session
 from eyot_cli.trust.store import OperatorStore, body
 from eyot_cli.trust.tokens import find_token
@@ -65,7 +64,7 @@ def make_operator(
     expiry: str | None = None,
 ) -> None:
     """Make an operator with its key (`-K` names one that exists), and use it. Raises Failure."""
-    pair = session.key_pair(session.key) if session.key else new_pair("O")
+    pair = session.key_pair(session.key) if session.key else session.keystore.make("O")
     if pair.role != "O":
         raise Failure(f"{pair.public} is not an operator's key: leave -K out to make one")
     members = new_operator(pair.public, name)

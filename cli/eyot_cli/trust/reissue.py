@@ -6,7 +6,6 @@ import click
 
 from eyot_cli.failure import Failure
 from eyot_cli.trust.command import TrustGroup, in_changing_session
-from eyot_cli.trust.keystore import new_pair
 from eyot_cli.trust.session import Session, operator_keys
 from eyot_cli.trust.store import body
 from eyot_wire.quoting import printable
@@ -38,7 +37,7 @@ def reissue_operator(session: Session, name: str | None, convert: bool) -> None:
     strict = bool(body(members).get("strict_signing_key_usage"))
     if strict and not convert and not body(members).get("signing_keys"):
         raise Failure("the operator must sign with signing keys and has none: add one, or use --convert-to-signing-key")
-    pair = session.key_pair(session.key) if session.key else new_pair("O")
+    pair = session.key_pair(session.key) if session.key else session.keystore.make("O")
     if pair.role != "O":
         raise Failure(f"{pair.public} is not an operator's key: leave -K out to make one")
     old, session.key = str(members["sub"]), ""

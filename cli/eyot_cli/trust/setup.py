@@ -6,9 +6,11 @@ import os
 from pathlib import Path
 
 import click
+import msgspec
 
 from eyot_cli.failure import Failure
-from eyot_cli.private_files import check_name, remove
+from eyot_cli.private_files import check_name, make_folder, remove
+from eyot_cli.trust import key_token
 from eyot_cli.trust.accounts import make_account
 from eyot_cli.trust.claims import new_user
 from eyot_cli.trust.command import FOLDER, TrustCommand, TrustGroup, in_changing_session, in_session
@@ -80,7 +82,7 @@ def rename_account(session: Session, old: str, new: str) -> None:
 
 @click.group("keystore", cls=TrustGroup)
 def keystore() -> None:
-    """Encrypt the seeds of the keystore, or take that back."""
+    """Encrypt the seeds of the keystore, take that back, or keep keys in a PKCS#11 token."""
 
 
 @keystore.command("encrypt")
@@ -104,3 +106,52 @@ def decrypt_keystore(session: Session) -> None:
     count = session.keystore.decrypt()
     session.report.result["decrypted"] = count
     session.report.ok(f"decrypted {count} seeds in {session.keystore.root}")
+
+
+@keystore.command("pkcs11")
+@click.option(
+    "--module",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="the token's PKCS#11 module, a shared library",
+)
+@click.option("--token", default="", metavar="LABEL", help="label of the token")
+@click.option("--move", is_flag=True, help="move the present keys of operators and accounts into the token")
+@click.option("--off", is_flag=True, help="make new keys in files again; keys in the token stay there")
+@in_changing_session
+def use_token(session: Session, module: Path | None, token: str, move: bool, off: bool) -> None:
+    """Keep the keys of operators and accounts in a PKCS#11 token.
+
+    New keys are made in the token, and cannot leave it. nsc cannot sign with them. Users' keys stay files.
+
+    The PIN comes from the file that EYOT_TRUST_PIN_FILE names, or from the terminal.
+    """
+    root, present = session.keystore.root, key_token.read_file(session.keystore.root)
+    if off:
+        if module or token or move:
+            raise Failure("--off goes alone")
+        if present is None:
+            raise Failure(f"the keystore {root} uses no token")
+        key_token.write_file(root, msgspec.structs.replace(present, makes_keys=False))
+        session.report.ok("new keys are files; keys in the token stay there")
+        return
+    if present is None and (module is None or not token):
+        raise Failure("which token? Name its module with --module FILE, and its label with --token LABEL")
+    where = key_token.TokenFile(
+        module=str(module.absolute()) if module else present.module if present else "",
+        token=token or (present.token if present else ""),
+    )
+    if present is not None and (where.module, where.token) != (present.module, present.token):
+        session.report.warn(f"keys that lie in the token {printable(present.token)} are not found in the new one")
+    opened = key_token.KeyToken(where)
+    try:
+        opened.open()
+    finally:
+        opened.close()
+    make_folder(root)
+    key_token.write_file(root, where)
+    count = session.keystore.move_to_token() if move else 0
+    session.report.result |= {"token": where.token, "moved": count}
+    session.report.ok(f"keys of operators and accounts are made in the token {printable(where.token)}")
+    if count:
+        session.report.ok(f"moved {count} keys into it: credentials and backups may still hold their seeds")

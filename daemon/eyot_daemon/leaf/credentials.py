@@ -11,9 +11,10 @@ from pathlib import Path
 
 from eyot_daemon.config.leaf import LeafUrl, RemoteOptions
 from eyot_sync.leaf.events import LeafCredentials
-from eyot_wire.trust.creds import parse_creds
+from eyot_wire.trust.creds import parse_creds, token_of
 from eyot_wire.trust.jwt import JwtError, decode
 from eyot_wire.trust.nkey import NkeyError, Signer
+from eyot_wire.trust.sealed_key import sealed_seed
 
 
 class CredentialsError(Exception):
@@ -36,7 +37,7 @@ def credentials_for(remote: RemoteOptions, url: LeafUrl) -> LeafCredentials:
 
 def _from_file(path: str) -> LeafCredentials:
     try:
-        found = parse_creds(Path(path).read_text())
+        found = parse_creds(Path(path).read_text(), sealed_seed)
         signer = Signer(found.seed)
     except OSError as error:
         raise CredentialsError(f"credentials file {path}: {error.strerror}") from None
@@ -53,7 +54,7 @@ def out_of_date(remote: RemoteOptions, now_s: float) -> str:
     hub.
     """
     try:
-        claims = decode(parse_creds(Path(remote.credentials).read_text()).jwt) if remote.credentials else None
+        claims = decode(token_of(Path(remote.credentials).read_text())) if remote.credentials else None
     except (OSError, NkeyError, JwtError, UnicodeDecodeError):
         return ""
     if claims is None or claims.valid_at(now_s):
@@ -76,7 +77,7 @@ def token_expiry_s(file: str) -> int:
 @lru_cache(maxsize=32)
 def _expiry_s(file: str, _changed_ns: int) -> int:
     try:
-        return decode(parse_creds(Path(file).read_text()).jwt).exp
+        return decode(token_of(Path(file).read_text())).exp
     except (OSError, NkeyError, JwtError, UnicodeDecodeError):
         return 0
 

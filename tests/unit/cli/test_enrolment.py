@@ -481,7 +481,7 @@ def test_renewals_are_due_in_the_last_third(hub: Hub, places: Places, monkeypatc
     now = time.time()
     for days, due in ((1, False), (59, False), (61, True), (62, False), (125, True)):
         monkeypatch.setattr(time, "time", lambda days=days: now + days * 86400)
-        assert command._renew(target(hub), places.files, None, if_due=True)["renewed"] is due
+        assert command._renew(target(hub), places.files, None, if_due=True, start=False)["renewed"] is due
     present = places.files.enrolment()
     assert present is not None
     assert present.hub == "nats://hub:4222"
@@ -490,7 +490,7 @@ def test_renewals_are_due_in_the_last_third(hub: Hub, places: Places, monkeypatc
 
 def test_a_device_that_is_not_enrolled_cannot_renew(hub: Hub, places: Places) -> None:
     with pytest.raises(Failure, match="not enrolled"):
-        command._renew(target(hub), places.files, None, if_due=False)
+        command._renew(target(hub), places.files, None, if_due=False, start=False)
 
 
 def test_settings_of_the_device_stay(places: Places) -> None:

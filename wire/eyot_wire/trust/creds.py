@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from eyot_wire.trust.nkey import NkeyError, Signer, encode_signature
@@ -28,8 +29,11 @@ class Credentials(NamedTuple):
         return "Credentials(...)"
 
 
-def parse_creds(text: str) -> Credentials:
-    """Read a credentials file, or a bare seed. Raises NkeyError, whose text contains nothing of the file."""
+def parse_creds(text: str, sealed: Callable[[], str] | None = None) -> Credentials:
+    """Read a credentials file, or a bare seed. Raises NkeyError, whose text contains nothing of the file.
+
+    `sealed`: where the seed of a file comes from that holds the token alone.
+    """
     sections: list[str] = _SECTION.findall(text)
     if len(sections) >= 2:
         credentials = Credentials(sections[0], sections[1])
@@ -37,10 +41,28 @@ def parse_creds(text: str) -> Credentials:
         credentials = Credentials("", text.strip())
     elif len(sections) == 1 and sections[0].startswith("S"):
         credentials = Credentials("", sections[0])
+    elif len(sections) == 1 and sealed is not None:
+        credentials = Credentials(sections[0], sealed())
     else:
         raise NkeyError("no user JWT and seed found in the credentials")
     Signer(credentials.seed)
     return credentials
+
+
+def token_of(text: str) -> str:
+    """Return the token of a credentials file, whether or not it holds the seed, too; "" without one."""
+    sections: list[str] = _SECTION.findall(text)
+    return sections[0] if sections and not sections[0].startswith("S") else ""
+
+
+def format_sealed_creds(token: str) -> str:
+    """Return the text of a credentials file without the seed."""
+    return f"""-----BEGIN NATS USER JWT-----
+{token}
+------END NATS USER JWT------
+
+The key of this token is sealed: systemd gives it to the units that need it.
+"""
 
 
 def format_creds(token: str, seed: str) -> str:

@@ -43,7 +43,7 @@ def decode_members(token: str) -> ClaimMembers:
     return members
 
 
-def sign_members(members: ClaimMembers, signer: nkey.Signer, issued_s: int) -> str:
+def sign_members(members: ClaimMembers, signer: nkey.KeySigner, issued_s: int) -> str:
     """Return the signed token of these claims. `iss`, `iat`, `jti` and the version are set here. Raises JwtError.
 
     `issued_s`: seconds since the epoch. Members whose value is 0, "" or None outside `nats` are left out, as in the

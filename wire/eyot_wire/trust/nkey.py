@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Final
+from typing import Final, Protocol
 
 _PREFIXES: Final = {"O": 14 << 3, "A": 0, "U": 20 << 3, "N": 13 << 3, "C": 2 << 3, "X": 23 << 3}
 _SEED_PREFIX: Final = 18 << 3
@@ -61,6 +61,13 @@ def encode_seed(role: str, raw: bytes) -> str:
     return base64.b32encode(body + binascii.crc_hqx(body, 0).to_bytes(2, "little")).rstrip(b"=").decode()
 
 
+def raw_seed(seed: str) -> bytes:
+    """Return the 32 secret bytes of a seed. Raises NkeyError."""
+    text = seed.strip().encode()
+    _check_seed(text)
+    return base64.b32decode(text + b"=" * (-len(text) % 8))[2:-2]
+
+
 def curve_public(seed: str) -> str:
     """Return the public key (`X...`) of a curve key's seed (`SX...`), with which no signature is made. Raises NkeyError."""
     from nacl.public import PrivateKey
@@ -71,6 +78,19 @@ def curve_public(seed: str) -> str:
     if raw[0] & 0xF8 != _SEED_PREFIX or (raw[0] & 7) << 5 | raw[1] >> 3 != _PREFIXES["X"]:
         raise NkeyError("not the seed of a curve key")
     return encode_public("X", bytes(PrivateKey(raw[2:-2]).public_key))
+
+
+class KeySigner(Protocol):
+    """Whatever signs with one key."""
+
+    @property
+    def public_key(self) -> str:
+        """Return the public key in text form."""
+        ...
+
+    def sign(self, data: bytes) -> bytes:
+        """Return the signature of `data`, 64 raw bytes."""
+        ...
 
 
 class Signer:
