@@ -2,8 +2,13 @@
 """Runs of copied messages in C: the compiled twin of jetstream/copied_run.py, which documents the functions."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.object cimport PyObject, Py_TYPE
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
+
+cdef extern from "string.h" nogil:
+    void* memmem(const void* haystack, size_t haystack_size, const void* needle, size_t needle_size)
 
 cdef uint64_t NUMBER_MAX = 0x7FFFFFFFFFFFFFFF
 #: The dots before the token with what is left and the subject.
@@ -24,6 +29,108 @@ cdef inline int64_t number_of(const char* start, const char* end) noexcept nogil
         value = value * 10 + digit
         start += 1
     return <int64_t>value
+
+
+cdef inline bint is_same(bytes one, bytes other):
+    return one is other or (
+        PyBytes_GET_SIZE(one) == PyBytes_GET_SIZE(other)
+        and memcmp(PyBytes_AS_STRING(one), PyBytes_AS_STRING(other), PyBytes_GET_SIZE(one)) == 0
+    )
+
+
+cdef inline Py_ssize_t times_in(bytes text, bytes part, Py_ssize_t most):
+    # How often `part` is in `text`, without overlaps, counted up to `most`.
+    cdef const char* at = PyBytes_AS_STRING(text)
+    cdef const char* end = at + PyBytes_GET_SIZE(text)
+    cdef Py_ssize_t found = 0
+    while found < most:
+        at = <const char*>memmem(at, end - at, PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part))
+        if at == NULL:
+            break
+        found += 1
+        at += PyBytes_GET_SIZE(part)
+    return found
+
+
+def other_kind(list items not None, Py_ssize_t at, kind):
+    cdef Py_ssize_t size = PyList_GET_SIZE(items)
+    if at < 0:
+        raise IndexError("below the first item")
+    while at < size and <PyObject*>Py_TYPE(<object>PyList_GET_ITEM(items, at)) == <PyObject*>kind:
+        at += 1
+    return at
+
+
+def content_bytes(list messages not None):
+    cdef Py_ssize_t size = 0
+    for message in messages:
+        size += PyBytes_GET_SIZE(<bytes?>message.header) + PyBytes_GET_SIZE(<bytes?>message.payload)
+    return size
+
+
+def same_subject(list messages not None, Py_ssize_t at, bytes mark not None):
+    cdef Py_ssize_t size = PyList_GET_SIZE(messages)
+    cdef bytes subject, header
+    if not 0 <= at < size:
+        raise IndexError("no such message")
+    subject = <bytes?>messages[at].subject
+    at += 1
+    while at < size:
+        message = messages[at]
+        if not is_same(subject, <bytes?>message.subject):
+            break
+        header = <bytes?>message.header
+        if PyBytes_GET_SIZE(header) and times_in(header, mark, 1):
+            break
+        at += 1
+    return at
+
+
+def has_headers(batch):
+    for each in batch:
+        if PyBytes_GET_SIZE(<bytes?>each.header):
+            return True
+    return False
+
+
+def mirrored_run(list messages not None, Py_ssize_t at, int64_t last_seq, bytes field not None, tuple known not None):
+    cdef list run = []
+    cdef list times = []
+    cdef bytes header
+    cdef Py_ssize_t size = PyList_GET_SIZE(messages), allowed
+    cdef int64_t seq
+    if at < 0 or not PyBytes_GET_SIZE(field):
+        raise ValueError("below the first message, or no field")
+    while at < size:
+        message = messages[at]
+        seq = message.origin_seq
+        header = <bytes?>message.header
+        if seq - 1 != last_seq:
+            break
+        if PyBytes_GET_SIZE(header):
+            allowed = 0
+            for name in known:
+                allowed += times_in(header, <bytes?>name, 1)
+            if times_in(header, field, allowed + 1) > allowed:
+                break
+        last_seq = seq
+        run.append((<bytes?>message.subject, b"", header, <bytes?>message.payload))
+        times.append(message.ts_ns)
+        at += 1
+    return run, times
+
+
+def sourced_run(list messages not None, bytes field not None, bytes needed not None):
+    cdef list run = []
+    cdef bytes header
+    if not PyBytes_GET_SIZE(field):
+        raise ValueError("no field")
+    for message in messages:
+        header = <bytes?>message.header
+        if times_in(header, field, 2) > 1 or not times_in(header, needed, 1):
+            break
+        run.append((<bytes?>message.subject, b"", header, <bytes?>message.payload))
+    return run
 
 
 def read_run(

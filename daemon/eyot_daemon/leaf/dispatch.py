@@ -17,6 +17,7 @@ from eyot_daemon.router.subscription import Subscription
 from eyot_wire.fan_out import TRACE_HEADER
 from eyot_wire.frames import LeafMsg
 from eyot_wire.jetstream.ack import PREFIX
+from eyot_wire.jetstream.native import same_subject
 
 if TYPE_CHECKING:
     from eyot_daemon.router.message_trace import TracedLink
@@ -39,14 +40,10 @@ def publish_all(account: Account, messages: list[LeafMsg], origin: TracedLink) -
     while start < end:
         first = messages[start]
         subject = first.subject
-        stop = start + 1
         if (first.header or ask_all) and _is_traced(account, first, origin):
-            start = stop
+            start += 1
             continue
-        while (
-            stop < end and messages[stop].subject == subject and not (ask_all or TRACE_HEADER in messages[stop].header)
-        ):
-            stop += 1
+        stop = start + 1 if ask_all else same_subject(messages, start, TRACE_HEADER)
         if stop - start < _RUN_MIN or account.mappings.apply(subject) is not None:
             _one_by_one(account, messages[start:stop], origin)
         else:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from typing import cast
 
 from eyot_daemon.auth.login import Login, Peer, UserToken
 from eyot_daemon.config.leaf import RemoteOptions
@@ -52,6 +53,7 @@ from eyot_sync.policy.stream_gate import Hold
 from eyot_sync.sourcing.stale_requests import REFUSAL
 from eyot_wire.first_deliveries import FirstDeliveries
 from eyot_wire.frames import FrameLine, LeafMsg, LsAdd, LsDel
+from eyot_wire.jetstream.native import content_bytes, other_kind
 
 log = logging.getLogger("eyot.leaf")
 
@@ -255,19 +257,17 @@ class LeafConnection:
 
     def handle(self, events: list[LeafEvent]) -> None:
         """Carry out the session's events. Messages between two other events are published together."""
-        messages: list[LeafMsg] = []
-        for event in events:
-            if type(event) is LeafMsg:
-                messages.append(event)
-                continue
-            if messages:
-                self._publish(messages)
-                messages = []
+        at = 0
+        while at < len(events):
+            end = other_kind(events, at, LeafMsg)
+            if end > at and not self.closed:
+                self._publish(cast(list[LeafMsg], events[at:end]))
+            if end == len(events):
+                break
             if self.closed:
                 return
-            self._event(event)
-        if messages and not self.closed:
-            self._publish(messages)
+            self._event(events[end])
+            at = end + 1
         if self.peer_interest.api_seen and not self.closed:
             self.peer_interest.api_seen = False
             self.links.usable(self)
@@ -278,7 +278,7 @@ class LeafConnection:
         assert account is not None
         if not self._wakeups.done:
             self._wakeups.heard(messages)
-        self._count_in(len(messages), sum(len(message.header) + len(message.payload) for message in messages))
+        self._count_in(len(messages), content_bytes(messages))
         publish_all(account, messages, self)
 
     def lost(self, reason: str) -> None:

@@ -151,7 +151,7 @@ class Batch:
             items = [item for item in items if item[0] not in passed]
         db = self._messages(stream_id)
         environment = self._environment
-        environment.pages.ends(environment.base_tree(self._txn, stream_id))
+        environment.pages.end(environment.base_tree(self._txn, stream_id))
         if self._noting:
             self._index(stream_id).came(db, counters.last_seq, items, last)
         counters.last_seq = last

@@ -61,6 +61,8 @@ _MAGIC = 0xBEEFC0DE
 _VERSION = 1
 _P_META = 0x08
 _KINDS = {MAIN_KEY: 1, ANY_KEY: 2, SEQUENCE_KEY: 3, NUMBER_KEY: 4}
+#: Added to the kind of a leaf that is sound, but whose overflow pages were not looked at.
+_WITHOUT_RUNS = 8
 _MAPPED = sys.maxsize > 1 << 32
 _FREE_FLAGS = 0x08
 
@@ -201,7 +203,8 @@ class Pages:
             raise StoreError("corrupt", "neither of the database's two meta pages can be read")
         self._map: mmap.mmap | None = None
         self._view = memoryview(b"")
-        self._known = bytearray(known)  # by page: 0, or the kind of tree it was found sound for
+        #: By page: 0, or the kind of tree it was found sound for, perhaps with `_WITHOUT_RUNS`.
+        self._known = bytearray(known)
         self._pages = 0
         self._snapshots: dict[int, tuple[Meta, dict[bytes, Tree | None]]] = {}
         self._grow()
@@ -293,15 +296,17 @@ class Pages:
         start = pgno * self.page_size
         return self._view[start : start + self.page_size]
 
-    def sound(self, tree: Tree, pgno: int, level: int, low: bytes, high: bytes | None) -> Buffer:
+    def sound(self, tree: Tree, pgno: int, level: int, low: bytes, high: bytes | None, *, runs: bool = True) -> Buffer:
         """Return the page `pgno` at depth `level` (from 1) of `tree`; its keys must be >= `low` and < `high`.
 
-        Raises PageError.
+        `runs`: a leaf's overflow pages are checked, too. Raises PageError.
         """
         kind = _KINDS[tree.key_size]
         if pgno >= self._pages:
             self._grow()
-        if pgno < self._pages and self._known[pgno] == kind:
+        if pgno < self._pages and (
+            self._known[pgno] == kind or (not runs and self._known[pgno] == kind + _WITHOUT_RUNS)
+        ):
             page = self._mapped(pgno)
             if is_branch(page) == (level < tree.db.depth):
                 return page
@@ -319,9 +324,9 @@ class Pages:
             last = key_at(page, nodes_of(page) - 1)
             if key_at(page, int(branch)) < low or (high is not None and last >= high):
                 raise PageError(tree.name, pgno, "it holds entries of another place", low, high)
-        if found:
+        if found and runs:
             self._check_runs(tree, pgno, page)
-        self._known[pgno] = kind
+        self._known[pgno] = kind if runs or not found else kind + _WITHOUT_RUNS
         return page
 
     def _check_runs(self, tree: Tree, pgno: int, page: Buffer) -> None:
@@ -374,8 +379,8 @@ class Pages:
     # -- checks before LMDB calls
     # ------------------------------------------------------------------------------------------
 
-    def _leaf(self, tree: Tree, key: bytes | None) -> tuple[Buffer, bytes, bytes | None]:
-        """Return the leaf that would hold `key` (None: the last one), and the keys that bound it."""
+    def _leaf(self, tree: Tree, key: bytes | None, *, runs: bool = True) -> tuple[Buffer, bytes, bytes | None]:
+        """Return the leaf that would hold `key` (None: the last one), and the keys that bound it; `runs`: see `sound`."""
         pgno, low, high = tree.db.root, b"", None
         for level in range(1, min(tree.db.depth, DEPTH_MAX)):
             page = self.sound(tree, pgno, level, low, high)
@@ -386,7 +391,7 @@ class Pages:
             if index + 1 < count:
                 high = key_at(page, index + 1)
             pgno = child_at(page, index)
-        return self.sound(tree, pgno, min(tree.db.depth, DEPTH_MAX), low, high), low, high
+        return self.sound(tree, pgno, min(tree.db.depth, DEPTH_MAX), low, high, runs=runs), low, high
 
     def key(self, tree: Tree | None, key: bytes) -> None:
         """LMDB is about to look a key up. Raises PageError."""
@@ -419,10 +424,20 @@ class Pages:
             entries -= nodes_of(page)
 
     def ends(self, tree: Tree | None) -> None:
-        """Check before LMDB looks for the first or last key, or appends. Raises PageError."""
+        """Check before LMDB looks for the first or last key. Raises PageError."""
         if tree is not None and tree.db.root != NO_PAGE:
             self._leaf(tree, None)
             self._leaf(tree, b"")
+
+    def end(self, tree: Tree | None) -> None:
+        """Check before LMDB appends. Of the last leaf's overflow pages, LMDB finds only those of its last entry. Raises PageError."""
+        if tree is None or tree.db.root == NO_PAGE:
+            return
+        page, _, _ = self._leaf(tree, None, runs=False)
+        last = nodes_of(page) - 1
+        flags, size, at = data_at(page, last)
+        if flags & BIG:
+            self.check_run(tree, key_at(page, last), _word(page, at)[0], size)
 
     def below(self, tree: Tree, end: bytes) -> None:
         """LMDB is about to read all there is below the key `end`, and the next. Raises PageError."""

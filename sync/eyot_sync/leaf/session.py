@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import math
 import random
+from typing import cast
 
 from eyot_sync.leaf import errors
 from eyot_sync.leaf.codec import LeafCodec
@@ -67,6 +68,7 @@ from eyot_wire.frames import (
     ProtocolError,
     encode_err,
 )
+from eyot_wire.jetstream.native import other_kind
 from eyot_wire.leaf_scanner import LeafScanner
 from eyot_wire.subject import is_valid
 
@@ -364,6 +366,9 @@ class LeafSession:
 
     def _dispatch(self, ops: list[Op], events: list[LeafEvent], now: float) -> None:
         receive = self.rules.receive
+        if receive.is_open and self.state is State.OPEN and other_kind(ops, 0, LeafMsg) == len(ops):
+            events += cast(list[LeafMsg], ops)
+            return
         scanner = self._scanner
         for index, op in enumerate(ops):
             if type(op) is LeafMsg and self.state is State.OPEN:

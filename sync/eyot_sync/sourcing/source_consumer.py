@@ -22,6 +22,7 @@ Source: sync.md sections 2 to 5.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 
 from eyot_sync.policy.stream_gate import LOOK_AGAIN_S
 from eyot_sync.sourcing import origin_problems as trouble
@@ -65,6 +66,7 @@ REQUEST_SPACING_S = 0.25
 RETRY_FIRST_S = 1.0
 RETRY_MAX_S = 30.0
 
+_ts_ns: Callable[[Copied], int] = attrgetter("ts_ns")
 _LAST_CONSUMER = b"Nats-Last-Consumer"
 _STALLED = b"Nats-Consumer-Stalled"
 
@@ -393,7 +395,7 @@ class SourceConsumer:
     def _note_taken(self, batch: Sequence[Copied]) -> None:
         if batch:
             resume = self.resume
-            resume.newest_ns = max(resume.newest_ns, *(each.ts_ns for each in batch))
+            resume.newest_ns = max(resume.newest_ns, max(map(_ts_ns, batch)))
             latest = [(each.origin_seq, each.ts_ns) for each in batch[-CHECKPOINTS_MAX - 1 :]]
             resume.checkpoints = [*resume.checkpoints, *latest][-CHECKPOINTS_MAX - 1 :]
             self._pending_commits.taken(_origin_position(batch[-1]))

@@ -92,6 +92,30 @@ def test_walking_finds_every_key_that_lmdb_finds(path: Path) -> None:
     pages.close()
 
 
+def test_an_append_asks_for_the_last_leaf_and_the_overflow_pages_of_its_last_entry_only(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    store = open_inline(path)
+    fill(store, make_log(store, "S"), 5, payload=b"S" * 9000)
+    store.close()
+    pages, tree = tree_of(path, 1)
+    leaf = pages.read(tree.db.root)
+    runs = [int.from_bytes(leaf[at : at + 8], "little") for _, _, at in (native.data_at(leaf, i) for i in range(5))]
+    pages.close()
+    spoil(path, runs[1])
+    pages, tree = tree_of(path, 1)
+    pages.end(tree)
+    for check_all in (pages.ends, pages.all):
+        with pytest.raises(PageError, match="overflow"):
+            check_all(tree)
+    pages.end(tree)
+    pages.close()
+    spoil(path, runs[4])
+    pages, tree = tree_of(path, 1)
+    with pytest.raises(PageError, match="overflow"):
+        pages.end(tree)
+    pages.close()
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_both_twins_say_the_same_of_any_page(path: Path, seed: int) -> None:
     if not native.COMPILED:

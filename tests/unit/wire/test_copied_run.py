@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from eyot_wire import _copied_run
-from eyot_wire.frames import LeafMsg
+from eyot_wire.frames import PING_OP, LeafMsg
 from eyot_wire.jetstream import copied_run, native
 
 TWINS: tuple[Any, Any] = (copied_run, _copied_run)
@@ -25,6 +25,8 @@ def make(seq: int, ts_ns: int, subject: bytes, header: bytes, payload: bytes) ->
 def test_the_compiled_twin_was_built_and_is_chosen() -> None:
     assert native.read_run is _copied_run.read_run
     assert native.stamp_run is _copied_run.stamp_run
+    for name in native.__all__:
+        assert getattr(native, name) is getattr(_copied_run, name)
 
 
 def _reply(rng: Random, seq: int, at: int) -> bytes:
@@ -99,3 +101,91 @@ def test_what_is_no_message_is_refused() -> None:
     message.header, message.subject = b"", "text"  # type: ignore[assignment]
     with pytest.raises(TypeError):
         _copied_run.stamp_run([message], b"", b"", lambda *_: b"", make)
+
+
+MARKS = (b"\r\nNats-", b"\r\nNats-Msg-Id:", b"\r\nNats-Stream-Source:")
+HEADERS = (
+    b"",
+    b"",
+    b"",
+    b"NATS/1.0\r\nA: b\r\n\r\n",
+    b"NATS/1.0%b a\r\n\r\n" % MARKS[1],
+    b"NATS/1.0%b a%b b\r\n\r\n" % MARKS[1:],
+)
+
+
+def _copies(rng: Random) -> list[Message]:
+    copies = [Message(rng) for _ in range(rng.randrange(9))]
+    seq = 5
+    for each in copies:
+        seq = each.origin_seq = seq + rng.choice([1, 1, 1, 1, 0, 2, -3])
+        each.header = rng.choice([*HEADERS, b"NATS/1.0%bTTL: 1\r\n\r\n" % MARKS[0], HEADERS[4] + HEADERS[4]])
+    return copies
+
+
+@settings(max_examples=600)
+@given(st.integers(0, 2**48))
+def test_both_make_the_same_runs(seed: int) -> None:
+    found = []
+    for twin in TWINS:
+        rng = Random(seed)
+        copies = _copies(rng)
+        at = rng.randrange(len(copies) + 1)
+        found.append(
+            [
+                twin.mirrored_run(copies, at, 5, MARKS[0], MARKS[1:]),
+                twin.sourced_run(copies, MARKS[0], MARKS[2]),
+                twin.has_headers(copies),
+            ]
+        )
+    assert found[0] == found[1]
+
+
+def test_a_mirrored_run_ends_at_a_gap_and_where_a_header_asks_for_something() -> None:
+    rng = Random(3)
+    copies = [Message(rng) for _ in range(6)]
+    for seq, each in enumerate(copies, 8):
+        each.origin_seq, each.header = seq, b""
+    copies[2].header = HEADERS[5]
+    copies[4].header = b"NATS/1.0%bTTL: 1\r\n\r\n" % MARKS[0]
+    for twin in TWINS:
+        run, times = twin.mirrored_run(copies, 0, 7, MARKS[0], MARKS[1:])
+        assert run == [(each.subject, b"", each.header, each.payload) for each in copies[:4]]
+        assert times == [each.ts_ns for each in copies[:4]]
+        assert twin.mirrored_run(copies, 5, 7, MARKS[0], MARKS[1:]) == ([], [])
+        assert len(twin.mirrored_run(copies, 5, 12, MARKS[0], MARKS[1:])[0]) == 1
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 2**48))
+def test_both_find_the_same_in_a_read(seed: int) -> None:
+    found = []
+    for twin in TWINS:
+        rng = Random(seed)
+        read: list[Any] = [
+            LeafMsg(rng.choice([b"a", b"a", b"a", b"ab"]), b"", rng.choice(HEADERS), rng.randbytes(3))
+            for _ in range(rng.randrange(1, 9))
+        ]
+        at = rng.randrange(len(read))
+        answers = [twin.content_bytes(read), twin.same_subject(read, at, rng.choice(MARKS))]
+        read[rng.randrange(len(read))] = rng.choice([PING_OP, read[0]])
+        found.append([*answers, twin.other_kind(read, at, LeafMsg)])
+    assert found[0] == found[1]
+
+
+def test_runs_of_what_is_no_message_are_refused() -> None:
+    wrong: Any = [LeafMsg(b"d", b"", "text", b"")]  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        _copied_run.content_bytes(wrong)
+    with pytest.raises(TypeError):
+        _copied_run.has_headers(wrong)
+    with pytest.raises(IndexError):
+        _copied_run.same_subject([], 0, b"x")
+    with pytest.raises(IndexError):
+        _copied_run.other_kind([], -1, LeafMsg)
+    message = Message(Random(1))
+    message.origin_seq, message.header, message.subject = 1, b"", "text"  # type: ignore[assignment]
+    with pytest.raises(TypeError):
+        _copied_run.mirrored_run([message], 0, 0, MARKS[0], ())
+    with pytest.raises(ValueError):
+        _copied_run.mirrored_run([message], 0, 0, b"", ())

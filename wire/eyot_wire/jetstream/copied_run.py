@@ -1,11 +1,11 @@
-"""Many messages of one origin at once, in plain Python: read from what its consumer delivers, and given the header of a source's copy.
+"""Many messages of one origin at once, in plain Python: from what a link delivers to what the stream stores.
 
 `_copied_run.pyx` is the compiled twin. This module runs without a compiler, and tests compare both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
@@ -14,7 +14,10 @@ _NUMBER_MAX = (1 << 63) - 1
 
 
 class Delivered(Protocol):
-    """A message as it arrives over a leaf link: its reply is `<ack subject>@<subject at the origin>`."""
+    """A message as it arrives over a leaf link. A copied one's reply is `<ack subject>@<subject at the origin>`."""
+
+    @property
+    def subject(self) -> bytes: ...
 
     @property
     def reply(self) -> bytes: ...
@@ -24,6 +27,13 @@ class Delivered(Protocol):
 
     @property
     def payload(self) -> bytes: ...
+
+
+class WithHeader(Protocol):
+    """A message with a header block, or b""."""
+
+    @property
+    def header(self) -> bytes: ...
 
 
 class CopiedMessage(Protocol):
@@ -43,6 +53,71 @@ class CopiedMessage(Protocol):
 
     @property
     def payload(self) -> bytes: ...
+
+
+def other_kind(items: Sequence[object], at: int, kind: type) -> int:
+    """Return the index of the first item from `at` on whose type is not `kind`; the number of items if there is none."""
+    while at < len(items) and type(items[at]) is kind:
+        at += 1
+    return at
+
+
+def content_bytes(messages: Iterable[Delivered]) -> int:
+    """Return the bytes of all headers and payloads."""
+    return sum(len(message.header) + len(message.payload) for message in messages)
+
+
+def same_subject(messages: Sequence[Delivered], at: int, mark: bytes) -> int:
+    """Return the end of the run that begins at `at`: messages with the subject of the first.
+
+    After the first, none has `mark` in its header.
+    """
+    subject = messages[at].subject
+    at += 1
+    while at < len(messages) and messages[at].subject == subject and mark not in messages[at].header:
+        at += 1
+    return at
+
+
+def has_headers(batch: Iterable[WithHeader]) -> bool:
+    """Return whether any message has a header."""
+    return any(each.header for each in batch)
+
+
+def mirrored_run(
+    messages: Sequence[CopiedMessage], at: int, last_seq: int, field: bytes, known: tuple[bytes, ...]
+) -> tuple[list[tuple[bytes, bytes, bytes, bytes]], list[int]]:
+    """Return the messages from `at` on that follow `last_seq` without a gap, and their stored times (ns).
+
+    Each is subject, no reply, header, payload. A message ends the run if `field` is in its header more often than members of
+    `known` are there.
+    """
+    run: list[tuple[bytes, bytes, bytes, bytes]] = []
+    times: list[int] = []
+    for message in messages[at:]:
+        header = message.header
+        last_seq += 1
+        if message.origin_seq != last_seq or (header and header.count(field) > sum(name in header for name in known)):
+            break
+        run.append((message.subject, b"", header, message.payload))
+        times.append(message.ts_ns)
+    return run, times
+
+
+def sourced_run(
+    messages: Sequence[CopiedMessage], field: bytes, needed: bytes
+) -> list[tuple[bytes, bytes, bytes, bytes]]:
+    """Return the first messages, up to one whose header lacks `needed` or has `field` more than once.
+
+    Each is subject, no reply, header, payload.
+    """
+    run: list[tuple[bytes, bytes, bytes, bytes]] = []
+    for message in messages:
+        header = message.header
+        if header.count(field) > 1 or needed not in header:
+            break
+        run.append((message.subject, b"", header, message.payload))
+    return run
 
 
 def read_run(

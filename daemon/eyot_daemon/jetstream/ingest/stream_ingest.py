@@ -38,6 +38,7 @@ from eyot_wire.jetstream.error_codes import (
 )
 from eyot_wire.jetstream.errors import ApiError, JetStreamError, error
 from eyot_wire.jetstream.model import encode
+from eyot_wire.jetstream.native import mirrored_run, sourced_run
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.ingest.schedules import Due
@@ -49,6 +50,12 @@ NATS_FIELD = b"\r\nNats-"
 SOURCE_FIELD = b"\r\nNats-Stream-Source:"
 MSG_ID_FIELD = b"\r\nNats-Msg-Id:"
 LAST_ID_FIELD = b"\r\n" + EXPECTED_LAST_MSG_ID + b":"
+#: Fields of NATS in a mirror's message that ask for nothing.
+_HARMLESS_FIELDS = (MSG_ID_FIELD, SOURCE_FIELD)
+
+
+def _asks_for_something(header: bytes) -> bool:
+    return header.count(NATS_FIELD) > sum(field in header for field in _HARMLESS_FIELDS)
 
 
 class CopiedMessage(Protocol):
@@ -314,7 +321,7 @@ class StreamIngest(MessageStager):
         taken = 0
         if self._appends_plainly:
             append = self._append_mirrored if mirror else self._append_sourced
-            taken = append(txn, batch, messages, subjects)
+            taken = append(txn, batch, list(messages), subjects)
             messages = messages[batch.stored :]
         for message in messages:
             subject = message.subject
@@ -344,59 +351,48 @@ class StreamIngest(MessageStager):
         special = (self._transform, self._counters, self._republisher)
         return self.config.discard != "new" and all(each is None for each in special)
 
-    def _append_sourced(self, txn: "Txn", batch: Batch, messages: Sequence[CopiedMessage], subjects: set[bytes]) -> int:
+    def _append_sourced(self, txn: "Txn", batch: Batch, messages: list[CopiedMessage], subjects: set[bytes]) -> int:
         """Append a source's messages up to the first whose header holds more of NATS' than where it is from.
 
         Returns the last origin sequence appended, 0 for none.
         """
-        run = []
-        for message in messages:
-            header, subject = message.header, message.subject
-            if header.count(NATS_FIELD) > 1 or SOURCE_FIELD not in header:
-                break
-            run.append((subject, b"", header, message.payload))
-            subjects.add(subject)
+        run = sourced_run(messages, NATS_FIELD, SOURCE_FIELD)
         if not run:
             return 0
         self._log.append_all(txn, run, self._now_ns)
+        if self.config.max_msgs_per_subject > 0:
+            subjects.update(message[0] for message in run)
         batch.stored = len(run)
         self._now_ns += len(run)
         self._last_msg_id = b""
         return messages[len(run) - 1].origin_seq
 
-    def _append_mirrored(
-        self, txn: "Txn", batch: Batch, messages: Sequence[CopiedMessage], subjects: set[bytes]
-    ) -> int:
+    def _append_mirrored(self, txn: "Txn", batch: Batch, messages: list[CopiedMessage], subjects: set[bytes]) -> int:
         """Append a mirror's messages up to the first whose header asks for something, or whose sequence is not above the last one.
 
         Returns the last origin sequence appended, 0 for none.
         """
-        log, last_seq = self._log, self._log.state.last_seq
-        run: list[tuple[bytes, bytes, bytes, bytes]] = []
-        times: list[int] = []
-        for message in messages:
-            seq, header = message.origin_seq, message.header
-            if seq <= last_seq or header.count(NATS_FIELD) > (MSG_ID_FIELD in header) + (SOURCE_FIELD in header):
+        log, last_seq, at = self._log, self._log.state.last_seq, 0
+        while at < len(messages):
+            first = messages[at]
+            if first.origin_seq > last_seq + 1 and not _asks_for_something(first.header):
+                log.append(txn, first.subject, first.header, first.payload, first.ts_ns, first.origin_seq)
+                last_seq = first.origin_seq
+                at += 1
+                continue
+            run, times = mirrored_run(messages, at, last_seq, NATS_FIELD, _HARMLESS_FIELDS)
+            if not run:
                 break
-            if seq == last_seq + 1:
-                run.append((message.subject, b"", header, message.payload))
-                times.append(message.ts_ns)
-            else:
-                batch.stored += self._append_run(txn, run, times) + 1
-                run, times = [], []
-                log.append(txn, message.subject, header, message.payload, message.ts_ns, seq)
-            subjects.add(message.subject)
-            last_seq = seq
-        batch.stored += self._append_run(txn, run, times)
-        if not batch.stored:
+            log.append_all(txn, run, times[0], times)
+            last_seq += len(run)
+            at += len(run)
+        batch.stored = at
+        if not at:
             return 0
-        self._last_msg_id = nats_fields(messages[batch.stored - 1].header).get(MSG_ID, b"")
+        if self.config.max_msgs_per_subject > 0:
+            subjects.update(message.subject for message in messages[:at])
+        self._last_msg_id = nats_fields(messages[at - 1].header).get(MSG_ID, b"")
         return last_seq
-
-    def _append_run(self, txn: "Txn", run: "list[tuple[bytes, bytes, bytes, bytes]]", times: list[int]) -> int:
-        if run:
-            self._log.append_all(txn, run, times[0], times)
-        return len(run)
 
     def _copy(self, txn: "Txn", batch: Batch, message: CopiedMessage, subject: bytes, mirror: bool) -> bool:
         fields = nats_fields(message.header)

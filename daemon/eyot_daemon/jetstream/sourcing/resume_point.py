@@ -19,7 +19,7 @@ regarded as a copy where the origin was created again since, or its epoch is unk
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -28,6 +28,7 @@ from eyot_daemon.jetstream.sourcing.positions import OWN_KEYS, Position, Positio
 from eyot_sync.sourcing.actions import Copied
 from eyot_sync.sourcing.origin import Origin
 from eyot_sync.sourcing.origin_check import CHECKPOINTS_MAX, OriginPosition
+from eyot_wire.jetstream.native import has_headers
 from eyot_wire.jetstream.stream_source import HEADER, Mark, identity_of, read_mark
 from eyot_wire.subject import matches
 
@@ -151,11 +152,11 @@ class SourceHeaderIndex:
             self._looked = ScanProgress(0, self._looked.upto)
         return set(news)
 
-    def note(self, messages: Iterable[Marked], taken: int) -> Iterator[tuple[bytes, bytes]]:
+    def note(self, messages: Sequence[Marked], taken: int) -> Iterator[tuple[bytes, bytes]]:
         """Yield (key, value) of the records of the source headers of messages up to `taken`, and of the origin's updates for them."""
         upto, last = self._looked.upto, self._last
         changed: set[bytes] = set()
-        for each in messages:
+        for each in messages if self._told or has_headers(messages) else ():
             while self._told and each.origin_seq > self._told[0].upto:
                 changed |= self._believe(self._told.pop(0))
             if HEADER not in each.header or not upto < each.origin_seq <= taken:

@@ -53,7 +53,7 @@ from eyot_wire.frames import LeafMsg
 from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.jetstream.error_codes import JSStreamStoreFailedF
 from eyot_wire.jetstream.errors import ApiError, error
-from eyot_wire.jetstream.native import stamp_run
+from eyot_wire.jetstream.native import has_headers, stamp_run
 from eyot_wire.jetstream.stream import StreamSource, StreamSourceInfo
 from eyot_wire.jetstream.stream_source import epoch_field, identity_of
 from eyot_wire.nuid import short_id
@@ -346,6 +346,8 @@ class SourceTask:
                 )
                 for each in batch
             ]
+        if mirror and not has_headers(batch):
+            return batch
         if mirror:
             return [
                 Copied(each.origin_seq, each.ts_ns, each.subject, without(each.header), each.payload)
