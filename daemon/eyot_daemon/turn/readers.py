@@ -2,8 +2,8 @@
 
 A Trio task per read costs 7 us and two system calls, as much as all other work for a request in the broker. Here the
 sockets stay registered (level-triggered), and one task serves them all. It waits in Trio until a socket is readable,
-calls the socket's reader, and then stays a little while for further data, without a pass of Trio's loop in between, as
-long as Trio has nothing to do.
+calls the socket's reader, and then stays for further data, without a pass of Trio's loop in between, as long as Trio has
+nothing to do.
 
 Sockets that are readable at the same time, or become so meanwhile, share a turn of the broker, up to TURN_BYTES and
 TURN_S: their data is stored in one transaction and leaves in one send per destination. When a destination slows its
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import select
+from collections.abc import Iterable
 from time import monotonic
 from typing import Any, Protocol
 
@@ -33,10 +34,13 @@ ROUND_S = 0.0005
 #: Longest time of reading while Trio has nothing to do, which the first message of a turn may have to wait. A crowd of clients
 #: that publish one by one is a transaction for each turn: a longer one costs much less for each message.
 TURN_S = 0.002
-#: How long to wait for the next readable socket before yielding to Trio.
-LOOK_S = 0.005
-#: The longest stay, and so the largest delay of a Trio timer that was set just before.
+#: How long to wait for the next readable socket before yielding to Trio. Everything that Trio can be woken by ends the wait, too. A
+#: pass of Trio's loop for each of a few messages a second costs as much as the message.
+LOOK_S = 0.1
+#: The longest stay without such a wait.
 STAY_S = 0.005
+#: A wait of at least this long says that the sockets are quiet: one that then becomes readable alone has a turn of its own.
+QUIET_S = 0.00002
 #: Sockets per epoll call.
 READY_MAX = 64
 #: A turn ends when this much was read in it: it bounds what destinations hold before they can send.
@@ -91,8 +95,9 @@ class Readers:
     def __init__(self, broker: TurnEnd) -> None:
         self._broker = broker
         self._epoll: select.epoll | None = None
+        self._loop: _Loop | None = None
         self._readers: dict[int, Reader] = {}
-        self._ready: list[tuple[int, int]] = []
+        self._ready: Ready = []
         self._turn: list[Reader] = []  # read in the turn that is under way
         self._turn_bytes = 0
         self._one_by_one = False
@@ -108,13 +113,21 @@ class Readers:
         if self._readers.get(fd) is reader:
             return
         self._opened().register(fd, select.EPOLLIN)
+        if self._loop is not None:
+            self._loop.add(fd)
         self._readers[fd] = reader
 
     def remove(self, sock: Socket) -> None:
         """Stop reading from `sock`, which is still open. An unknown socket is ignored."""
         fd = sock.fileno()
-        if self._readers.pop(fd, None) is not None and self._epoll is not None:
+        if self._readers.pop(fd, None) is not None:
+            self._unregister(fd)
+
+    def _unregister(self, fd: int) -> None:
+        if self._epoll is not None:
             self._epoll.unregister(fd)
+        if self._loop is not None:
+            self._loop.remove(fd)
 
     def _opened(self) -> select.epoll:
         if self._epoll is None:
@@ -124,45 +137,55 @@ class Readers:
     async def run(self) -> None:
         """Serve until cancelled."""
         epoll = self._opened()
-        loop = _Loop(epoll)
+        loop = self._loop = _Loop(epoll, self._readers)
         trio.lowlevel.add_instrument(loop)
         try:
             while True:
                 await trio.lowlevel.wait_readable(epoll.fileno())
-                self._stay(epoll, loop)
+                self._stay(loop)
         finally:
             trio.lowlevel.remove_instrument(loop)
             loop.close()
             epoll.close()
-            self._epoll = None
+            self._epoll = self._loop = None
             self._readers.clear()
 
-    def _stay(self, epoll: select.epoll, loop: _Loop) -> None:
-        leave_at = monotonic() + STAY_S
+    def _stay(self, loop: _Loop) -> None:
+        begun = monotonic()
+        leave_at = begun + STAY_S
+        alone = False
         while True:
-            round_ends = monotonic() + ROUND_S
-            turn_ends = round_ends - ROUND_S + TURN_S
+            round_ends, turn_ends = begun + ROUND_S, begun + TURN_S
             # Sockets that were not served in the last pass are served first.
-            ready = self._ready = self._ready or _readable(epoll)
+            ready = self._ready = self._ready or loop.look()
             asked_to_stall = False
             while ready:
-                self._read(epoll, ready.pop()[0])
+                self._read(ready.pop()[0])
                 now = monotonic()
                 late = now > round_ends and (now > turn_ends or loop.is_wanted(self._broker.due_in_s()))
                 if now > round_ends:
                     round_ends = now + ROUND_S
-                if not (ready or late or self._one_by_one or self._turn_bytes >= TURN_BYTES):
+                if not (ready or late or alone or self._one_by_one or self._turn_bytes >= TURN_BYTES):
                     # Data that arrived meanwhile belongs to the same turn: one transaction, one send per destination.
-                    ready = self._ready = _readable(epoll)
+                    ready = self._ready = loop.look()
                 if late or not ready or self._one_by_one or self._turn_bytes >= TURN_BYTES:
                     asked_to_stall |= self._end_turn()
                 if late:
                     return
             self._one_by_one = asked_to_stall
-            if monotonic() > leave_at or not loop.nothing_but_reading(self._broker.due_in_s()):
+            ended = monotonic()
+            if ended > leave_at:
                 return
+            found = loop.wait(self._broker.due_in_s())
+            if found is None:
+                return
+            self._ready = found
+            begun = monotonic()
+            alone = len(found) == 1 and begun > ended + QUIET_S
+            if begun > ended + ROUND_S:
+                leave_at = begun + STAY_S  # Trio had nothing to do for longer than a round
 
-    def _read(self, epoll: select.epoll, fd: int) -> None:
+    def _read(self, fd: int) -> None:
         reader = self._readers.get(fd)
         if reader is None:
             return
@@ -171,8 +194,8 @@ class Readers:
             self._turn.append(reader)
         except Exception:
             log.exception("reading failed")
-            self._readers.pop(fd, None)
-            epoll.unregister(fd)
+            if self._readers.pop(fd, None) is not None:
+                self._unregister(fd)
 
     def _end_turn(self) -> bool:
         """Return whether a destination asked for a slower pace."""
@@ -190,54 +213,81 @@ class Readers:
         return True
 
 
-def _readable(epoll: select.epoll) -> list[tuple[int, int]]:
-    """Return the readable sockets, the first one last: taken from the end they are served in the order of their data.
-
-    A client that is answered and asks another to act must not be overtaken: the kernel's list has that order.
-    """
-    ready = epoll.poll(0, READY_MAX)
-    ready.reverse()
-    return ready
+Ready = list[tuple[int, int]]
 
 
 class _Loop(trio.abc.Instrument):
-    """The state of Trio's loop that decides whether it can wait a moment longer.
+    """The readable sockets, and the state of Trio's loop that decides whether it can wait a moment longer.
 
     Whether tasks are runnable and when the next timer is due come from Trio's instruments; the broker knows the
     daemon's own timers, which turns set during a stay. Whether an awaited event has occurred shows in Trio's epoll,
     which is not public: if a later version moves it, the loop never waits, and reading costs more.
+
+    Trio's epoll holds that of the sockets while the task waits in Trio. An epoll of its own therefore holds Trio's and all
+    sockets: one call waits for both, and says which sockets are readable.
     """
 
-    def __init__(self, ours: select.epoll) -> None:
+    def __init__(self, ours: select.epoll, sockets: Iterable[int]) -> None:
         self._runnable = 0
         self._deadline = 0.0
-        self._ours = ours.fileno()
+        self._ours = ours
         self._both: select.epoll | None = None
-        theirs = _epoll_of_trio()
-        if theirs is not None:
+        self._theirs = _epoll_of_trio()
+        self._trio = select.poll()
+        if self._theirs is not None:
             self._both = select.epoll()
-            self._both.register(self._ours, select.EPOLLIN)
-            self._both.register(theirs, select.EPOLLIN)
+            for fd in (self._theirs, *sockets):
+                self._both.register(fd, select.EPOLLIN)
+            self._trio.register(self._theirs, select.POLLIN)
 
     def close(self) -> None:
         if self._both is not None:
             self._both.close()
+            self._both = None
 
-    def nothing_but_reading(self, due_in_s: float) -> bool:
-        """Wait a little, but not beyond `due_in_s`; True if our sockets are readable again, and Trio has nothing to do."""
+    def add(self, fd: int) -> None:
+        """Note a socket that the epoll of the sockets has."""
+        if self._both is not None:
+            self._both.register(fd, select.EPOLLIN)
+
+    def remove(self, fd: int) -> None:
+        """Forget a socket, which is still open."""
+        if self._both is not None:
+            self._both.unregister(fd)
+
+    def look(self) -> Ready:
+        """Return the readable sockets, the first one last: taken from the end they are served in the order of their data.
+
+        A client that is answered and asks another to act must not be overtaken: the kernel's list has that order.
+        """
+        if self._both is None:
+            ready = self._ours.poll(0, READY_MAX)
+        else:
+            ready = [each for each in self._both.poll(0, READY_MAX) if each[0] != self._theirs]
+        ready.reverse()
+        return ready
+
+    def wait(self, due_in_s: float) -> Ready | None:
+        """Wait a little, but not beyond `due_in_s`, for readable sockets, as `look` returns them; None: Trio has something to do."""
         if self._both is None or self._runnable > 0:
-            return False
+            return None
         patience_s = min(self._deadline - monotonic(), due_in_s, LOOK_S)
         if patience_s <= 0:
-            return False
-        found = self._both.poll(patience_s, 2)
-        return len(found) == 1 and found[0][0] == self._ours
+            return None
+        ready = self._both.poll(patience_s, READY_MAX)
+        if not ready:
+            return None
+        for fd, _ in ready:
+            if fd == self._theirs:
+                return None
+        ready.reverse()
+        return ready
 
     def is_wanted(self, due_in_s: float) -> bool:
         """Return whether Trio has something to do now, or the daemon's timers have; does not wait."""
         if self._both is None or self._runnable > 0 or min(self._deadline - monotonic(), due_in_s) <= 0:
             return True
-        return any(fd != self._ours for fd, _ in self._both.poll(0, 2))
+        return bool(self._trio.poll(0))
 
     def before_io_wait(self, timeout: float) -> None:
         self._deadline = monotonic() + timeout

@@ -69,12 +69,15 @@ class S2Reader:
                 continue
             if len(self._input) < 4 + size:
                 return None
-            content = bytes(self._input[4 : 4 + size])
+            block = None
+            with memoryview(self._input) as view, view[4 : 4 + size] as content:
+                if kind != _IDENTIFIER:
+                    block = self._block(kind, content)
+                elif content not in _IDENTIFIERS:
+                    raise ArchiveError("s2: unsupported input")
             del self._input[: 4 + size]
-            if kind != _IDENTIFIER:
-                return self._block(kind, content)
-            if content not in _IDENTIFIERS:
-                raise ArchiveError("s2: unsupported input")
+            if block is not None:
+                return block
             self._identified = True
 
     def end(self) -> None:
@@ -93,8 +96,8 @@ class S2Reader:
         if _PLAIN < kind < _SKIPPABLE:
             raise ArchiveError("s2: unsupported input")
 
-    def _block(self, kind: int, content: bytes) -> bytes:
-        data = content[_CRC_BYTES:]
+    def _block(self, kind: int, content: memoryview) -> bytes:
+        data = bytes(content[_CRC_BYTES:])
         if kind == _COMPRESSED:
             try:
                 data = decode_block(data, self.block_max)
