@@ -114,7 +114,7 @@ HEADERS = (
 )
 
 
-def _copies(rng: Random) -> list[Message]:
+def _origin_messages(rng: Random) -> list[Message]:
     copies = [Message(rng) for _ in range(rng.randrange(9))]
     seq = 5
     for each in copies:
@@ -129,7 +129,7 @@ def test_both_make_the_same_runs(seed: int) -> None:
     found = []
     for twin in TWINS:
         rng = Random(seed)
-        copies = _copies(rng)
+        copies = _origin_messages(rng)
         at = rng.randrange(len(copies) + 1)
         found.append(
             [
