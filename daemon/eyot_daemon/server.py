@@ -35,6 +35,7 @@ from eyot_daemon.monitor.status_line import status_line
 from eyot_daemon.monitor.system_services import SystemServices
 from eyot_daemon.mqtt.service import MqttService, Speaker
 from eyot_daemon.net import early_listen
+from eyot_daemon.net.heap import give_back
 from eyot_daemon.net.tls_context import TlsError
 from eyot_daemon.process.banner import log_banner
 from eyot_daemon.process.collector import settle
@@ -189,6 +190,7 @@ class Server:
         self._system.events.begin_figures()
         self._notifier.ready()
         settle()
+        give_back()
         watchdog = Watchdog(self._notifier, lambda: self._jetstream.store)
         runtime.nursery.start_soon(watchdog.run)
         runtime.nursery.start_soon(ServiceStatus(self._notifier, watchdog, lambda: status_line(self.broker)).run)

@@ -13,7 +13,6 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from email.utils import formatdate
 from http import HTTPStatus
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -192,7 +191,7 @@ class _Connection:
 
     async def _respond(self, method: str, response: HttpResponse) -> None:
         headers = [
-            ("Date", formatdate(usegmt=True)),
+            ("Date", _date()),
             ("Content-Type", response.content_type),
             ("Content-Length", str(len(response.body))),
         ]
@@ -204,7 +203,7 @@ class _Connection:
     async def _respond_in_parts(self, response: HttpResponse) -> None:
         """Send a stream. A part that the client does not read within RESPONSE_S_MAX ends it, and so does a client that goes."""
         assert response.stream is not None
-        headers = [("Date", formatdate(usegmt=True)), ("Content-Type", response.content_type), ("Connection", "close")]
+        headers = [("Date", _date()), ("Content-Type", response.content_type), ("Connection", "close")]
         with trio.fail_after(RESPONSE_S_MAX):
             await self._send(h11.Response(status_code=response.status, headers=[*headers, *response.headers]))
             if response.body:
@@ -248,6 +247,13 @@ class _Connection:
         data = self._http.send(event)
         if data:
             await self._stream.send_all(data)
+
+
+def _date() -> str:
+    """Return the time as HTTP writes it."""
+    from email.utils import formatdate  # not before somebody asks for a page
+
+    return formatdate(usegmt=True)
 
 
 def _plain(status: int, headers: Sequence[tuple[str, str]] = ()) -> HttpResponse:

@@ -9,6 +9,7 @@ the store. Prints a table for docs/measured.md.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import socket
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
@@ -26,11 +28,16 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "story")]
 import wire
 from idle_rows import forget_pages
 
+from eyot_store import Store, StoreOptions
+from eyot_store.txn import Txn
 from support.server_process import free_port
 
 STREAMS = 4
 SUBJECTS = 250
-PAYLOAD_BYTES = 1000
+UNLIMITED = dict.fromkeys(("max_msgs", "max_bytes", "max_msg_size", "max_msgs_per_subject", "max_consumers"), -1)
+#: Messages of a transaction while the store is made, and the bytes of one that is published later.
+BATCH = 2000
+PUBLISHED_BYTES = 1000
 READY_S_MAX = 300.0
 
 
@@ -80,9 +87,38 @@ def _cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def fill(daemon: Daemon, count: int, in_flight: int = 2048) -> None:
+def build(path: Path, gigabytes: float, payload_bytes: int) -> int:
+    """Make the store, in large transactions; return how many messages it has."""
+    options = StoreOptions(inline=True, flush=False, map_size=64 << 20)
+    store = Store.open(path, notify=lambda fn: fn(), options=options)
+    payload = os.urandom(payload_bytes)
+    per_stream = int(gigabytes * 1e9 / payload_bytes / STREAMS)
+    for number in range(STREAMS):
+        config = {"name": f"S{number}", "subjects": [f"s{number}.>"], "storage": "file", "num_replicas": 1} | UNLIMITED
+        txn = store.begin()
+        log = store.create_stream(txn, "$G", f"S{number}", json.dumps(config).encode(), time.time_ns())
+        _commit(store, txn)
+        for first in range(0, per_stream, BATCH):
+            txn = store.begin()
+            now_ns = time.time_ns()
+            for place in range(first, min(first + BATCH, per_stream)):
+                log.append(txn, b"s%d.%d" % (number, place % SUBJECTS), b"", payload, now_ns + place - first)
+            _commit(store, txn)
+        while store._committer.untidy:
+            store.commit_now()
+    store.close()
+    return per_stream * STREAMS
+
+
+def _commit(store: Store, txn: Txn) -> None:
+    store.submit(txn)
+    store.commit_now()
+
+
+def publish(port: int) -> None:
+    """Publish without end."""
     names = [f"s{number % STREAMS}.{number}" for number in range(SUBJECTS * STREAMS)]
-    wire.publish_to(daemon.port, names, os.urandom(PAYLOAD_BYTES // 2).hex().encode(), count, in_flight)
+    wire.publish_to(port, names, os.urandom(PUBLISHED_BYTES // 2).hex().encode(), 10_000_000, 2048)
 
 
 def stored_bytes(folder: Path) -> int:
@@ -91,31 +127,24 @@ def stored_bytes(folder: Path) -> int:
 
 
 def killed_while_publishing(daemon: Daemon) -> None:
-    def publish() -> None:
-        try:
-            fill(daemon, 10_000_000)
-        except OSError:  # the kill that is awaited
-            pass
+    def until_killed() -> None:
+        with suppress(OSError):
+            publish(daemon.port)
 
-    publisher = threading.Thread(target=publish, daemon=True)
+    publisher = threading.Thread(target=until_killed, daemon=True)
     publisher.start()
     time.sleep(2)
     daemon.end(kill=True)
     publisher.join(10)
 
 
-def measure(folder: Path, gigabytes: float, rounds: int, nice: int) -> None:
-    empty = folder / "empty"
+def measure(folder: Path, gigabytes: float, payload_bytes: int, rounds: int, nice: int) -> None:
+    empty, full = folder / "empty", folder / "full"
     empty.mkdir()
-    full = folder / "full"
     full.mkdir()
     daemon, bare = Daemon(full), Daemon(empty)
-    daemon.start()
-    for number in range(STREAMS):
-        wire.make_stream(daemon.port, f"S{number}", f"s{number}.>")
-    count = int(gigabytes * 1e9 / PAYLOAD_BYTES)
-    fill(daemon, count)
-    daemon.end()
+    count = build(full / "js/eyot", gigabytes, payload_bytes)
+    forget_pages(full)  # else the first start waits until all of it is written
     taken: dict[str, list[tuple[float, float]]] = {"an empty store": [], "after a stop": [], "after a SIGKILL": []}
     held = count
     for _ in range(rounds):
@@ -132,7 +161,7 @@ def measure(folder: Path, gigabytes: float, rounds: int, nice: int) -> None:
         held = now
         daemon.end()
     print(
-        f"{stored_bytes(full / 'js') / 1e9:.1f} GB on disk, {held:,} messages of {PAYLOAD_BYTES} bytes, {STREAMS} streams"
+        f"{stored_bytes(full / 'js') / 1e9:.1f} GB on disk, {count:,} messages of {payload_bytes:,} bytes and {held - count:,} later ones, {STREAMS} streams"
     )
     print("| start | ready after, median | fastest | slowest | processor, median |\n|---|---|---|---|---|")
     for what, starts in taken.items():
@@ -144,13 +173,14 @@ def measure(folder: Path, gigabytes: float, rounds: int, nice: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gigabytes", type=float, default=10.0)
+    parser.add_argument("--payload", type=int, default=4000, help="bytes of a message")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
         "--nice", type=int, default=0, help="of the starts that are measured, on a machine that others use"
     )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="eyot-start-", dir="/var/tmp") as name:
-        measure(Path(name), options.gigabytes, options.rounds, options.nice)
+        measure(Path(name), options.gigabytes, options.payload, options.rounds, options.nice)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import errno
-import html
 import logging
 import os
 import re
@@ -19,6 +18,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from posixpath import normpath
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -31,14 +31,16 @@ from eyot_daemon.monitor import process as monitor_process
 from eyot_daemon.monitor import server as monitor_server
 from eyot_daemon.monitor.connz import BadQuery
 from eyot_daemon.monitor.metrics import CONTENT_TYPE, exposition
-from eyot_daemon.monitor.page.answers import PATHS as PAGE_PATHS
-from eyot_daemon.monitor.page.answers import PageAnswers
-from eyot_daemon.monitor.page.support_bundle import PATH as BUNDLE
+from eyot_daemon.monitor.page.addresses import BUNDLE
+from eyot_daemon.monitor.page.addresses import PATHS as PAGE_PATHS
 from eyot_daemon.monitor.page.support_bundle import SupportBundle, as_response
 from eyot_daemon.monitor.queries import Query, connz_query, healthz_query, jsz_query, leafz_query, subsz_query
 from eyot_daemon.net.binding import bind
 from eyot_serving.http_messages import HttpRequest, HttpResponse, plain_text
 from eyot_serving.http_server import serve
+
+if TYPE_CHECKING:
+    from eyot_daemon.monitor.page.answers import PageAnswers
 
 log = logging.getLogger("eyot.monitor")
 
@@ -217,7 +219,9 @@ class Monitoring:
         )
         if self._page() is not None:
             links = f'<li><a href="{self._base}{PAGE_PATHS[0]}">{PAGE_PATHS[0]}</a></li>{links}'
-        title = html.escape(self.broker.server_name)
+        from html import escape  # half a megabyte, for a page that hardly anybody asks for
+
+        title = escape(self.broker.server_name)
         body = f"<!doctype html><title>Eyot</title><h1>{title}</h1><ul>{links}</ul>"
         return HttpResponse(body.encode(), "text/html; charset=utf-8")
 

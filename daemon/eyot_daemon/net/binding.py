@@ -22,7 +22,9 @@ def bind(host: str, port: int) -> socket.socket:
             if error.errno not in _NO_IPV6:
                 raise
         return _bind(socket.AF_INET, ("0.0.0.0", port))
-    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    # As bytes: of a name as text, also of a number, Python loads Unicode's tables first.
+    name = host.encode() if host and host.isascii() else host
+    family, _, _, _, address = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     return _bind(family, address)
 
 

@@ -8,7 +8,9 @@ heap, and its free end stays with the process up to `KEPT_BYTES`.
 """
 
 import ctypes
+import mmap
 import sys
+from contextlib import suppress
 from typing import Final
 
 #: Blocks of at least this size are mapped on their own, and returned to the system when they are freed.
@@ -32,3 +34,14 @@ def keep_buffers() -> bool:
     mallopt.argtypes, mallopt.restype = (ctypes.c_int, ctypes.c_int), ctypes.c_int
     done = mallopt(_M_MMAP_THRESHOLD, MAPPED_FROM) and mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
     return bool(done)
+
+
+def give_back() -> None:
+    """Return the heap's free pages to the system, once: what the start needed and nobody holds any more."""
+    with suppress(OSError, AttributeError):  # not glibc
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def lazy_buffer(size: int) -> memoryview:
+    """Return a writable buffer of zeros whose pages take no memory before they are written; it lives as long as the process."""
+    return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))

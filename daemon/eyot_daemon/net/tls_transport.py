@@ -14,6 +14,7 @@ from typing import NamedTuple, cast
 
 import trio
 
+from eyot_daemon.net.heap import lazy_buffer
 from eyot_daemon.net.transport import (
     CLIENT_CLOSED,
     READ_SIZE,
@@ -30,8 +31,7 @@ PIECE = 16 * 1024
 SEALED_MAX = 256 * 1024
 
 # A read, and what was incomplete before it.
-_plain_buffer = bytearray(READ_SIZE + 2 * PIECE)
-_plain_view = memoryview(_plain_buffer)
+_plain_buffer = lazy_buffer(READ_SIZE + 2 * PIECE)
 
 
 class TlsRecords(NamedTuple):
@@ -110,7 +110,7 @@ class TlsTransport(SocketTransport):
             self._crossed(len(data))
         size, error = self._open_records(data)
         if size:
-            session.received(_plain_view[:size])
+            session.received(_plain_buffer[:size])
         if self._records.outgoing.pending:  # an answer of TLS itself: an alert, a new key
             self._sealed += self._records.outgoing.read()
             self._send_answer(session)
@@ -131,7 +131,7 @@ class TlsTransport(SocketTransport):
                 incoming.write(piece)
                 got = 1
                 while got and (incoming.pending or tls.pending()):
-                    got = _decrypt(tls, _plain_view[size : size + PIECE])
+                    got = _decrypt(tls, _plain_buffer[size : size + PIECE])
                     size += got
                 if at >= len(data):
                     return size, None

@@ -27,7 +27,7 @@ from typing import Protocol, runtime_checkable
 
 import trio
 
-from eyot_daemon.net.heap import MAPPED_FROM
+from eyot_daemon.net.heap import MAPPED_FROM, lazy_buffer
 from eyot_daemon.turn.backpressure import Gate
 from eyot_daemon.turn.readers import Readers
 from eyot_wire.native import OutBuffer
@@ -196,8 +196,7 @@ class TurnEnd(Protocol):
     def take_gate(self) -> Gate | None: ...
 
 
-_read_buffer = bytearray(LARGE_READ_SIZE)
-_read_view = memoryview(_read_buffer)
+_read_buffer = lazy_buffer(LARGE_READ_SIZE)
 
 
 class SocketTransport:
@@ -403,7 +402,7 @@ class SocketTransport:
             reason = CLIENT_CLOSED if isinstance(error, ConnectionResetError) else READ_ERROR
         try:
             if size:
-                self._take(session, _read_view[:size])
+                self._take(session, _read_buffer[:size])
                 if self._direct is not None and (size == self._read_size or self._read_size > READ_SIZE):
                     self._choose_read_size(self._direct, size)
             else:

@@ -1,11 +1,12 @@
-"""The API of backups: STREAM.SNAPSHOT and STREAM.RESTORE (`snapshot.py`, `restore.py` do the work)."""
+"""The API of backups: STREAM.SNAPSHOT and STREAM.RESTORE (`snapshot.py`, `restore.py` do the work).
+
+A daemon loads those with the first backup or restore: on a small device neither may ever happen.
+"""
 
 from collections.abc import Callable
 from typing import Any
 
 from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint
-from eyot_daemon.jetstream.backup.restore import Restore
-from eyot_daemon.jetstream.backup.snapshot import Snapshot, check_messages
 from eyot_daemon.jetstream.config.stream import check_no_overlap, checked
 from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_store.errors import StoreError
@@ -38,6 +39,8 @@ def _snapshot(request: ApiRequest) -> None:
         raise fail(JSStreamSnapshotErrF, err="snapshot in progress")
     request.jsa.snapshots[stream] = None
     if asked.jsck:
+        from eyot_daemon.jetstream.backup.snapshot import check_messages
+
         check_messages(stream.core, lambda problem: _checked(request, stream, asked, problem))
     else:
         stream.after_commits(lambda failure: _begin_snapshot(request, stream, asked))
@@ -52,6 +55,8 @@ def _checked(request: ApiRequest, stream: Stream, asked: SnapshotRequest, proble
 
 
 def _begin_snapshot(request: ApiRequest, stream: Stream, asked: SnapshotRequest) -> None:
+    from eyot_daemon.jetstream.backup.snapshot import Snapshot
+
     sessions = request.jsa.snapshots
     if not stream.live:
         sessions.pop(stream, None)
@@ -90,6 +95,8 @@ def _restore(request: ApiRequest) -> None:
     if jsa.server.store.stream(jsa.account.name, name) is not None:
         raise fail(JSStreamRestoreErrF, err="a stream of this name is on disk")
     _check_room(request)
+    from eyot_daemon.jetstream.backup.restore import Restore
+
     session = Restore(request, config, ended=_forget(jsa.restores, name))
     jsa.restores[name] = session
     request.respond(RestorePart(deliver_subject=session.deliver_subject))

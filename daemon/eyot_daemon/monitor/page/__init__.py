@@ -1,7 +1,8 @@
 """The local page of a device: `eyot { http { page: true } }`.
 
     page.html    what the browser shows: one document, no request to another origin
-    answers.py   the addresses below `/eyot/`, and who may ask
+    addresses.py the addresses below `/eyot/`
+    answers.py   what they answer, and who may ask
     access.py    login, actions and their rules, with the sessions of `eyot_serving`; controls.py: what the actions steer
     backup_download.py  backups of streams for the browser
     report.py    `/eyot/page.json`

@@ -17,6 +17,7 @@ from eyot_daemon.auth.configured import ConfigAuthenticator
 from eyot_daemon.auth.login import Deferred, Login, Peer
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.config.options import Options
+from eyot_daemon.monitor.page.addresses import BACK_UP, LOGIN, LOGOUT, RECONNECT, SESSION
 from eyot_daemon.monitor.page.backup_download import BackupDownloads
 from eyot_daemon.monitor.page.controls import Backup, Controls
 from eyot_serving.browsers import cookie_of, foreign_problem, quoted, set_cookie
@@ -27,11 +28,6 @@ from eyot_wire.jetstream.forget_downstream import ForgetRequest
 
 log = logging.getLogger("eyot.monitor")
 
-SESSION, LOGIN, LOGOUT = "/eyot/session", "/eyot/login", "/eyot/logout"
-RECONNECT, FORGET, BACK_UP = "/eyot/actions/reconnect", "/eyot/actions/forget", "/eyot/actions/backup"
-PATHS = (SESSION, LOGIN, LOGOUT, RECONNECT, FORGET, BACK_UP)
-#: The download of a backup: the one address that takes a GET.
-BACKUP = "/eyot/backup"
 COOKIE = "eyot_session"
 #: The header with the session's token: a form of another site cannot send it.
 PROOF_HEADER = "x-eyot-token"
@@ -105,7 +101,7 @@ class Access:
         self._downloads = BackupDownloads(self._broker)
 
     async def answer(self, path: str, request: HttpRequest) -> HttpResponse:
-        """Answer one of `PATHS`."""
+        """Answer one of `addresses.ACTIONS`."""
         if request.method != "POST":
             return refusal(405, "this address takes POST", ("Allow", "POST"))
         if problem := foreign_problem(request):

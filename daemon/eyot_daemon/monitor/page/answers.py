@@ -16,16 +16,14 @@ from importlib import resources
 import msgspec
 
 from eyot_daemon.client.clients import Clients
-from eyot_daemon.monitor.page.access import BACKUP, Access
-from eyot_daemon.monitor.page.access import PATHS as ACTION_PATHS
+from eyot_daemon.monitor.page.access import Access
+from eyot_daemon.monitor.page.addresses import ACTIONS, BACKUP, BUNDLE
 from eyot_daemon.monitor.page.history import History, HistoryReport
 from eyot_daemon.monitor.page.report import PageReporter
-from eyot_daemon.monitor.page.support_bundle import PATH as BUNDLE
 from eyot_daemon.monitor.page.support_bundle import SupportBundle, as_response
 from eyot_serving.browsers import is_own_name
 from eyot_serving.http_messages import HttpRequest, HttpResponse, plain_text
 
-PATHS = ("/eyot/page", "/eyot/page.json", "/eyot/history.json", BUNDLE, BACKUP, *ACTION_PATHS)
 _INLINE = re.compile(rb"<(style|script)>(.*?)</\1>", re.DOTALL)
 _MINUTE_NS = 60 * 10**9
 _HEADERS = (
@@ -50,10 +48,10 @@ class PageAnswers:
         self._access = access
 
     def answer(self, path: str, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
-        """Answer one of `PATHS`."""
+        """Answer one of `addresses.PATHS`."""
         if not is_own_name(request.host, self._clients.broker.options.eyot.http.hosts):
             return plain_text("the page is not served under this name: see eyot { http { hosts } }", 421)
-        if path in ACTION_PATHS:
+        if path in ACTIONS:
             return self._access.answer(path, request)
         if path == BACKUP:
             return self._access.backup(request)

@@ -20,6 +20,8 @@ from zlib import crc32
 import msgspec
 from msgspec import Struct
 
+from eyot_daemon.net.heap import lazy_buffer
+
 #: A day.
 MINUTES = 1440
 #: Streams in the history; further ones are counted.
@@ -109,7 +111,7 @@ class History:
     """The ring in memory; the owner reads and writes the file (`read_file`, `write_file`) beside the loop."""
 
     def __init__(self) -> None:
-        self._rows = bytearray(MINUTES * ROW_BYTES)
+        self._rows = lazy_buffer(MINUTES * ROW_BYTES)
         self._columns: list[Column] = []
         self._left_out = 0
         self._points: dict[int, _Point] = {}  # past ones, by their first minute
@@ -123,7 +125,9 @@ class History:
         if columns is None:
             return False
         self._columns = columns
-        self._rows[:] = image[HEAD_BYTES:].ljust(MINUTES * ROW_BYTES, b"\0")
+        rows = memoryview(image)[HEAD_BYTES:]
+        self._rows[: len(rows)] = rows
+        self._rows[len(rows) :] = bytes(len(self._rows) - len(rows))
         self._unwritten.clear()
         self._points.clear()
         self._head_changed = self._fresh = False
@@ -278,7 +282,7 @@ def _cell(sample: Sample) -> tuple[int, int, int, int]:
     return sample.stored, sample.backlog, oldest, _UNCERTAIN if sample.uncertain else _CONFIRMED
 
 
-def _checksum(minute: int, flags: int, cells: bytes | bytearray) -> int:
+def _checksum(minute: int, flags: int, cells: bytearray | memoryview) -> int:
     return crc32(cells, minute ^ flags << 24)
 
 

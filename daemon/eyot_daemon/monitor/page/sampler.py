@@ -9,6 +9,7 @@ from pathlib import Path
 import trio
 
 from eyot_daemon.monitor.page.history import FILE_NAME, History, Sample, Write, read_file, write_file
+from eyot_daemon.net.heap import give_back
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.router.providers import Providers
 from eyot_wire.status import SyncStatus
@@ -66,6 +67,8 @@ class Sampler:
             log.warning("The page's history %s is damaged and begins again", path)
         for _ in self._history.prepare(self._broker.clock.now_ns() // _MINUTE_NS):
             await trio.lowlevel.checkpoint()
+        del image
+        give_back()
 
     async def _write(self, path: Path) -> None:
         write = self._history.take_unwritten()

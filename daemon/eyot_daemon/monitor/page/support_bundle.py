@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("eyot")
 
-#: The address of the bundle at the control socket and the page.
-PATH = "/eyot/support-bundle"
-
 
 class SupportBundle:
     """Makes archives. `history`: the page's last day of each stream, None while there is no page."""
