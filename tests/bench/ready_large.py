@@ -52,8 +52,8 @@ class Daemon:
         config = f'listen: "127.0.0.1:{self.port}"\njetstream {{ store_dir: "{folder}/js" }}\n'
         (folder / "eyotd.conf").write_text(config)
 
-    def start(self, nice: int = 0) -> tuple[float, float]:
-        """Start; return the seconds until READY=1, and the processor's seconds of them. Raises TimeoutError."""
+    def start(self, nice: int = 0) -> tuple[float, float, float]:
+        """Start; return the seconds until READY=1, the processor's of them, and the MB read from the disk. Raises TimeoutError."""
         self._notify.unlink(missing_ok=True)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as said, (self.folder / "log").open("ab") as log:
             said.bind(str(self._notify))
@@ -66,7 +66,7 @@ class Daemon:
             )
             while b"READY=1" not in said.recv(4096):
                 pass
-            return time.monotonic() - began, _cpu_s(self._process.pid)
+            return time.monotonic() - began, _cpu_s(self._process.pid), _read_mb(self._process.pid)
 
     def end(self, *, kill: bool = False) -> None:
         """Stop, or kill."""
@@ -85,6 +85,11 @@ class Daemon:
 def _cpu_s(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _read_mb(pid: int) -> float:
+    counts = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+    return int(counts["read_bytes"]) / 1e6
 
 
 def build(path: Path, gigabytes: float, payload_bytes: int) -> int:
@@ -145,7 +150,11 @@ def measure(folder: Path, gigabytes: float, payload_bytes: int, rounds: int, nic
     daemon, bare = Daemon(full), Daemon(empty)
     count = build(full / "js/eyot", gigabytes, payload_bytes)
     forget_pages(full)  # else the first start waits until all of it is written
-    taken: dict[str, list[tuple[float, float]]] = {"an empty store": [], "after a stop": [], "after a SIGKILL": []}
+    taken: dict[str, list[tuple[float, float, float]]] = {
+        "an empty store": [],
+        "after a stop": [],
+        "after a SIGKILL": [],
+    }
     held = count
     for _ in range(rounds):
         shutil.rmtree(empty / "js", ignore_errors=True)
@@ -163,11 +172,13 @@ def measure(folder: Path, gigabytes: float, payload_bytes: int, rounds: int, nic
     print(
         f"{stored_bytes(full / 'js') / 1e9:.1f} GB on disk, {count:,} messages of {payload_bytes:,} bytes and {held - count:,} later ones, {STREAMS} streams"
     )
-    print("| start | ready after, median | fastest | slowest | processor, median |\n|---|---|---|---|---|")
+    print(
+        "| start | ready after, median | fastest | slowest | processor, median | read, median |\n|---|---|---|---|---|---|"
+    )
     for what, starts in taken.items():
-        seconds, cpu = zip(*starts, strict=True)
+        seconds, cpu, read = zip(*starts, strict=True)
         shown = (median(seconds), min(seconds), max(seconds), median(cpu))
-        print(f"| {what} | " + " | ".join(f"{each:.2f} s" for each in shown) + " |")
+        print(f"| {what} | " + " | ".join(f"{each:.2f} s" for each in shown) + f" | {median(read):.1f} MB |")
 
 
 def main() -> None:

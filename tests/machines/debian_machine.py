@@ -27,6 +27,9 @@ DISK_MIB = 2048
 #: Of the slowest case, an emulated processor that others use as well.
 BOOT_S_MAX = 1800.0
 COMMAND_S_MAX = 1800.0
+#: How often the console is looked at meanwhile, and what systemd says there when it starts nothing more.
+LOOK_EVERY_S = 10.0
+NO_BOOT = "emergency mode"
 PORT_NAME = "eyot.agent"
 
 UNIT = f"""[Unit]
@@ -149,7 +152,9 @@ class Machine:
         command = [have("qemu-system-x86_64"), "-accel", "tcg", "-cpu", "max"]
         command += ["-m", str(MEMORY_MIB), "-smp", "1", "-nographic", "-nodefaults", "-no-reboot", "-serial", "stdio"]
         command += ["-kernel", str(self._image.kernel), "-initrd", str(self._image.initrd)]
-        command += ["-append", "root=/dev/vda rw console=ttyS0 quiet panic=-1"]
+        # On a busy machine udev needs longer than systemd's 90 s until it knows of a disk.
+        patience = f"systemd.default_device_timeout_sec={BOOT_S_MAX:.0f}"
+        command += ["-append", f"root=/dev/vda rw console=ttyS0 quiet panic=-1 {patience}"]
         command += ["-drive", f"file={self._disk},if=virtio,format=raw,cache=writeback"]
         command += ["-drive", f"file={self.folder / 'srv.img'},if=virtio,format=raw,readonly=on"]
         command += ["-netdev", f"user,id=n,restrict=on,hostfwd=tcp:127.0.0.1:{self.port}-:4222"]
@@ -174,11 +179,16 @@ class Machine:
     def try_run(self, command: str, timeout_s: float = COMMAND_S_MAX) -> tuple[int, str]:
         """Run a shell command; return its exit status and what it printed."""
         assert self._agent is not None
-        self._agent.settimeout(timeout_s)
+        deadline = time.monotonic() + timeout_s
+        self._agent.settimeout(LOOK_EVERY_S)
         self._agent.sendall(json.dumps(command).encode() + b"\n")
         while b"\n" not in self._received:
             try:
                 data = self._agent.recv(65536)
+            except TimeoutError:
+                if time.monotonic() < deadline and NO_BOOT not in self.console():
+                    continue
+                raise MachineError(f"{command}: no answer\n{self.console()}") from None
             except OSError as error:
                 raise MachineError(f"{command}: {error}\n{self.console()}") from error
             if not data:
