@@ -311,6 +311,8 @@ class LeafConnection:
             return
         while not self.out and self.output.fill():
             transport.send()
+            if not self.session.wants_write:
+                break
 
     def _next_slice(self, bytes_max: int) -> bytes:
         outbox, account_links = self.session.outbox, self._account_links

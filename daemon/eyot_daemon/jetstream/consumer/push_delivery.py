@@ -242,6 +242,8 @@ class PushDelivery(Delivery):
             if not used:
                 break
             budget -= used
+            if not self.state.queued and self.state.delivered_sseq >= self.consumer.stream.log.committed_seq:
+                break  # nothing more: an empty read costs as much as one message
         if budget < TURN_MESSAGES_MAX:
             self._sent(now)
         if self._flow_acks and self.active and self.state.num_ack_pending * 2 >= self.consumer.config.max_ack_pending:
