@@ -270,6 +270,62 @@ def test_a_crowd_shares_a_turn_until_trio_has_something_to_do(
     assert longest < turn[-1] - 100.0 <= longest + 2 * step
 
 
+@pytest.mark.parametrize(("waited_s", "looks"), [(0.0, 2), (2 * readers_module.QUIET_S, 1), (0.05, 1)])
+def test_a_socket_that_was_waited_for_and_is_alone_ends_its_turn_without_another_look(
+    waited_s: float, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that only waiting moves."""
+    now = 100.0
+    monkeypatch.setattr(readers_module, "monotonic", lambda: now)
+
+    class Trio:
+        looks = 0
+        readable: tuple[list[tuple[int, int]] | None, ...] = ([(7, select.EPOLLIN)], None)
+
+        def is_wanted(self, due_in_s: float) -> bool:
+            return False
+
+        def look(self) -> list[tuple[int, int]]:
+            self.looks += 1
+            return []
+
+        def wait(self, due_in_s: float) -> list[tuple[int, int]] | None:
+            nonlocal now
+            now += waited_s
+            found, *rest = self.readable
+            self.readable = (*rest, None)
+            return found
+
+    turns, loop = Turns(), Trio()
+    readers = Readers(turns)
+    readers._readers[7] = Reading(lambda: turns.ended[-1].append("read"))
+    readers._stay(loop)  # type: ignore[arg-type]
+    assert turns.ended == [["read"], []]
+    assert loop.looks == looks
+
+
+async def test_a_task_that_trio_is_asked_to_run_does_not_wait_for_sockets_that_are_quiet() -> None:
+    """Of another thread's call, and of a deadline."""
+    async with running() as readers:
+        with pair() as (ours, theirs):
+            stays = 0
+
+            def read() -> None:
+                nonlocal stays
+                ours.recv(100)
+                stays += 1
+
+            readers.add(ours, Reading(read))
+            for number in range(5):
+                theirs.send(b"x")
+                while stays <= number:
+                    await trio.lowlevel.checkpoint()
+                # The task of the readers waits for more in its own call by now, or begins to.
+                assert await trio.to_thread.run_sync(lambda: "done") == "done"
+                await trio.sleep(0.001)
+            assert stays == 5
+
+
 async def test_calls_of_other_threads_are_made_in_order_and_end_a_turn() -> None:
     turns = Turns()
     hand_over = HandOver()

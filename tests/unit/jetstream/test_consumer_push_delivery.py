@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from eyot_daemon.jetstream.consumer.push_delivery import FlowControl, RateLimit
+from eyot_daemon.jetstream.consumer.push_delivery import FlowControl, PushDelivery, RateLimit
 from eyot_store.errors import StoreError
 from eyot_sync.policy.stream_gate import FULL, Hold
 from support.destinations import LeafRecorder
@@ -100,6 +100,24 @@ def test_nothing_leaves_before_somebody_listens(fixture: ConsumerFixture) -> Non
     again = fixture.listen(b"d.1")
     assert again.seqs == [4, 5]
     assert [ack.consumer_seq for ack in again.acks] == [4, 5]
+
+
+def test_a_delivery_at_the_end_of_the_stream_does_not_read_again(
+    fixture: ConsumerFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fixture.add(deliver_subject="d.1")
+    box = fixture.listen(b"d.1")
+    reads, deliver_new = [], PushDelivery._deliver_new
+
+    def counted(self: PushDelivery, budget: int, now: float) -> int:
+        reads.append(deliver_new(self, budget, now))
+        return reads[-1]
+
+    monkeypatch.setattr(PushDelivery, "_deliver_new", counted)
+    for number in range(1, 4):
+        fixture.fill(1)
+        assert box.seqs == list(range(1, number + 1))
+    assert reads == [1, 1, 1]
 
 
 def test_deliver_group_needs_a_member(fixture: ConsumerFixture) -> None:
