@@ -228,26 +228,28 @@ async def connected(login: Login, name: str = CLIENT_NAME) -> AsyncIterator[Conn
     connection = await _dial(login, name)
     lost: list[ConnectionLost] = []
     failed: list[FleetError] = []
-    async with trio.open_nursery() as nursery:
+    try:
+        async with trio.open_nursery() as nursery:
 
-        async def run(task: object) -> None:
+            async def run(task: object) -> None:
+                try:
+                    await task()  # type: ignore[operator]
+                except (ConnectionLost, msgspec.DecodeError) as error:
+                    lost.append(error if isinstance(error, ConnectionLost) else ConnectionLost(str(error)))
+                    connection.is_open = False
+                    nursery.cancel_scope.cancel()
+
+            for task in (connection.read, connection.write, connection.ping):
+                nursery.start_soon(run, task)
             try:
-                await task()  # type: ignore[operator]
-            except (ConnectionLost, msgspec.DecodeError) as error:
-                lost.append(error if isinstance(error, ConnectionLost) else ConnectionLost(str(error)))
-                connection.is_open = False
+                yield connection
+            except FleetError as error:  # a nursery would wrap it
+                failed.append(error)
+            finally:
                 nursery.cancel_scope.cancel()
-
-        for task in (connection.read, connection.write, connection.ping):
-            nursery.start_soon(run, task)
-        try:
-            yield connection
-        except FleetError as error:  # a nursery would wrap it
-            failed.append(error)
-        finally:
-            nursery.cancel_scope.cancel()
-            with trio.CancelScope(shield=True), trio.move_on_after(1.0):
-                await trio.aclose_forcefully(connection._stream)
+    finally:  # not within the nursery: a task that still reads would take the end for a broken connection
+        with trio.CancelScope(shield=True), trio.move_on_after(1.0):
+            await trio.aclose_forcefully(connection._stream)
     if lost or failed:
         raise (lost or failed)[0]
 
