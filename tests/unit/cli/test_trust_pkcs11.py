@@ -12,6 +12,7 @@ from eyot_cli.trust import key_token
 from eyot_cli.trust.keystore import Keystore, new_pair
 from eyot_wire.trust import nkey
 from support.trust_tool import TrustTool
+from unit.cli.test_enrolment import Hub, Places, target
 
 #: the module by Debian's release
 MODULES = ("/usr/lib/softhsm/libsofthsm2.so", "/usr/lib/x86_64-linux-gnu/softhsm/libsofthsm2.so")
@@ -140,3 +141,12 @@ def test_a_token_that_signs_otherwise_is_refused(trust: TrustTool, monkeypatch: 
     assert not store.holds(pair.public)
     assert not store.token.holds(pair.public)
     store.close()
+
+
+def test_devices_enrol_with_keys_of_the_token(trust: TrustTool, tmp_path: Path) -> None:
+    hub = Hub(trust.folder)
+    use(hub.trust, "--move")
+    done = Places(tmp_path / "etc").enrol(target(hub), hub.token("pump"))
+    record = hub.records().device("pump")
+    assert record is not None
+    assert record.key == done["key"]

@@ -13,7 +13,17 @@ from eyot_serving.sessions import ADDRESS_FAILURES_MAX, WINDOW_S
 from support.fleet_browser import FAR, FAR_TLS, Browser
 from support.fleet_page import OPTIONS, replaced
 
-READS = ("/api/devices", "/api/devices/a", "/api/devices/a/desired", "/api/events", "/api/audit")
+READS = (
+    "/api/devices",
+    "/api/devices/a",
+    "/api/devices/a/desired",
+    "/api/names",
+    "/api/groups",
+    "/api/groups/a",
+    "/api/rollouts",
+    "/api/events",
+    "/api/audit",
+)
 
 
 @pytest.fixture
