@@ -197,10 +197,10 @@ class HubSession:
             self._streams.pop(name, None)
 
     async def _answer(self, questions: Subscription) -> None:
-        """Answer devices that ask for their configuration. Only who leads answers, after the report is stored."""
+        """Answer devices that ask for their configuration. All services hear the report; who leads answers once it is stored."""
         while True:
             for message in await questions.take():
-                if not self.leadership.is_leader or not message.reply:
+                if not message.reply:
                     continue
                 subject = message.subject.decode("utf-8", "replace")
                 try:
@@ -208,6 +208,8 @@ class HubSession:
                 except StatusError as error:
                     device = subject.removeprefix(f"{self.config.devices.prefix}.").partition(".")[0]
                     self._refuse(Refusal(device, str(error), forged=error.forged))
+                    continue
+                if not self.leadership.is_leader:
                     continue
                 try:
                     await self._store_report(name, msgspec.json.encode(report))

@@ -9,6 +9,7 @@ import os
 import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -19,10 +20,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eyot_cli.failure import Failure
 from eyot_cli.upgrade import device as device_module
+from eyot_cli.upgrade import fetching
 from eyot_cli.upgrade.device import read_device
 from eyot_cli.upgrade.manifest import Device, Manifest, choose
+from eyot_cli.upgrade.offered import Offered
 from eyot_cli.upgrade.package import read_package
 from eyot_cli.upgrade.signing import (
+    OpenedManifest,
     RefusedManifest,
     key_id,
     make_key,
@@ -342,6 +346,31 @@ def test_a_rollback_withdraws_what_it_leaves() -> None:
     assert choose([bad, back], older, NOW).manifest is back
     better = manifest("0.4.0+deb12")
     assert choose([bad, back, better], with_bad, NOW).manifest is better
+
+
+def test_the_hub_decides_when_among_what_is_signed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Only the released version is installed, with Debian's part or without; a way back applies when the hub says so."""
+    next_one, later = manifest("0.3.0+deb12"), manifest("0.4.0+deb12")
+    back = manifest("0.1.0+deb12", rollback_from=["0.3.0+deb12"])
+    there = [Offered(each.object_name, OpenedManifest(each, "key"), "", None) for each in (next_one, later, back)]
+    monkeypatch.setattr(fetching, "datetime", SimpleNamespace(now=lambda _: NOW))
+
+    def chosen(released: str | None, version: str = DEVICE.version) -> str:
+        found, _ = fetching._chosen(there, Device(version, "amd64", "deb12", "field"), {}, released)
+        return "" if found is None else found.version
+
+    file = tmp_path / "release"
+    assert fetching._read_released(file) == ""
+    file.write_text("0.3.0\n")
+    assert chosen(fetching._read_released(file)) == "0.3.0+deb12"
+    assert chosen("") == ""
+    assert chosen("0.3") == ""
+    assert chosen("0.4.0") == "0.4.0+deb12"
+    assert chosen("0.1.0", "0.3.0+deb12") == "0.1.0+deb12"
+    assert chosen("0.4.0", "0.3.0+deb12") == "0.4.0+deb12"
+    assert chosen(None) == "0.4.0+deb12"
+    _, refused = fetching._chosen(there, DEVICE, {}, "0.3.0")
+    assert {each["name"]: each["why"] for each in refused}[later.object_name].startswith("the hub has not released")
 
 
 def test_a_rollback_of_another_ring_withdraws_nothing() -> None:
