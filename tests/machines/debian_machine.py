@@ -152,8 +152,9 @@ class Machine:
         command = [have("qemu-system-x86_64"), "-accel", "tcg", "-cpu", "max"]
         command += ["-m", str(MEMORY_MIB), "-smp", "1", "-nographic", "-nodefaults", "-no-reboot", "-serial", "stdio"]
         command += ["-kernel", str(self._image.kernel), "-initrd", str(self._image.initrd)]
-        # On a busy machine udev needs longer than systemd's 90 s until it knows of a disk.
-        patience = f"systemd.default_device_timeout_sec={BOOT_S_MAX:.0f}"
+        # On a busy machine udev needs longer than systemd's 90 s until it knows of a disk; Debian 12's systemd has one time for all.
+        waits = ("systemd.default_timeout_start_sec", "systemd.default_device_timeout_sec")
+        patience = " ".join(f"{name}={BOOT_S_MAX:.0f}" for name in waits)
         command += ["-append", f"root=/dev/vda rw console=ttyS0 quiet panic=-1 {patience}"]
         command += ["-drive", f"file={self._disk},if=virtio,format=raw,cache=writeback"]
         command += ["-drive", f"file={self.folder / 'srv.img'},if=virtio,format=raw,readonly=on"]
