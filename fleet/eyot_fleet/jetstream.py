@@ -27,8 +27,8 @@ _EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
 #: One pull asks for so many messages; the server ends it after so long without any.
 PULL_BATCH: Final = 500
 #: A pull that nobody answers is made again so often, with a pause of so many seconds.
-ASK_AGAIN: Final = 20
-ASK_AGAIN_S: Final = 0.25
+REPEATS_MAX: Final = 20
+REPEAT_S: Final = 0.25
 #: A pull request waits so long at the hub, and the hub says so often that it is there, seconds.
 PULL_S: Final = 30.0
 HEARTBEAT_S: Final = 5.0
@@ -139,7 +139,7 @@ class JetStream:
         body = msgspec.json.encode(
             {"batch": PULL_BATCH, "expires": int(PULL_S * 1e9), "idle_heartbeat": int(HEARTBEAT_S * 1e9)}
         )
-        expected, due, waits_told, asked_again = 1, 0, False, 0
+        expected, due, waits_told, repeated = 1, 0, False, 0
         try:
             while True:
                 if due <= 0:
@@ -155,15 +155,15 @@ class JetStream:
                 batch = []
                 for message in messages:
                     status = headers.status(message.header)
-                    if status is not None and status[0] == 503 and asked_again < ASK_AGAIN:
+                    if status is not None and status[0] == 503 and repeated < REPEATS_MAX:
                         # In a cluster a consumer may be made, or move to another server, before this server knows of it.
-                        asked_again, due = asked_again + 1, 0
-                        await trio.sleep(ASK_AGAIN_S)
+                        repeated, due = repeated + 1, 0
+                        await trio.sleep(REPEAT_S)
                         continue
                     if status is not None:
                         due = _after_status(stream, status, due)
                         continue
-                    due, asked_again = due - 1, 0
+                    due, repeated = due - 1, 0
                     found, number = _delivered(message)
                     if number != expected:
                         raise FleetError(f"stream {stream}: messages were missed between the hub and here")

@@ -23,6 +23,7 @@ OF_TESTS = {
     "util-linux",
     "systemd",
     "chromium",
+    "softhsm2",
     "lintian",
     "mosquitto",
     "mosquitto-clients",
