@@ -120,6 +120,7 @@ def test_refused_topics(tmp_path: Path) -> None:
         until(lambda: is_confirmed(server, 3))
         remote.set_config(REMOTE.format(more=users.format(allowed='["ok.>", "ok"]')))
         remote.signal(signal.SIGHUP)
+        until(lambda: remote.log().count("Reloaded server configuration") == 2)
         server.set_config(config(f"mqtt://127.0.0.1:{remote.leaf_port}", login + ", refused: skip"))
         server.signal(signal.SIGHUP)
         server.wait_log("bridge cloud changed")
