@@ -222,6 +222,11 @@ class Queue:
         """Return the sequences that were delivered and not acknowledged, in order."""
         return [] if self._consumer is None else list(self._consumer.state.pending)
 
+    @property
+    def handed_over(self) -> int:
+        """Return the highest sequence that was handed over to a client, or passed over; it is written a while later."""
+        return 0 if self._consumer is None else self._consumer.state.delivered_sseq
+
     def owes(self, sseq: int) -> bool:
         """Return whether a message is still to be acknowledged: it was not handed over yet, or has no acknowledgement."""
         consumer = self._consumer

@@ -52,6 +52,7 @@ class SessionRecord(Struct, omit_defaults=True):
     `level`        protocol level of the last connection: 3, 4 or 5
     `expiry_s`     how long it outlives its connection, seconds; `NEVER`: for ever
     `ended_ns`     wall time of the connection's end, ns since the epoch; 0 while it is connected
+    `sent`         highest sequence of the queue that may have been sent before that end
     `subs`         options by topic filter
     `queue`        its consumer of `$MQTT_msgs`; "" without filters of QoS 1 or 2
     """
@@ -61,6 +62,7 @@ class SessionRecord(Struct, omit_defaults=True):
     level: int = 4
     expiry_s: int = 0
     ended_ns: int = 0
+    sent: int = 0
     subs: dict[str, SubOptions] = field(default_factory=dict)
     will: StoredWill | None = None
     queue: str = ""

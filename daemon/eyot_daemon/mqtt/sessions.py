@@ -224,13 +224,12 @@ class AccountSessions:
         known = self._add(record, persistent=True)
         session = known.session
         self._follow_filters(known)
-        # Of a session that was connected, nobody knows what was sent last.
-        sent_upto = 0 if record.ended_ns else self.store.last_queued()
-        session.restore(self.store.pubrels(record), self.store.held_ids(record), sent_upto=sent_upto)
         now_ns = self.account.broker.clock.now_ns()
         if not record.ended_ns:
-            record.ended_ns = now_ns
+            # Of a session that was connected, nobody knows what was sent last.
+            record.ended_ns, record.sent = now_ns, self.store.last_queued()
             self._save(session)
+        session.restore(self.store.pubrels(record), self.store.held_ids(record), sent_upto=record.sent)
         self._schedule(known, now_ns)
 
     # -- opening -------------------------------------------------------------------------------------------------------
@@ -370,6 +369,9 @@ class AccountSessions:
         if not publishes_will:
             record.will = None
         record.ended_ns = now_ns
+        if session.queue is not None:
+            # Deliveries are written after a while, and a power cut may come before.
+            record.sent = max(record.sent, session.queue.handed_over)
         if session.persistent and record.expiry_s:
             self._save(session)
         self._schedule(known, now_ns)

@@ -14,6 +14,7 @@ from eyot_daemon.mqtt.session import Outgoing, Queued, Session, SessionLimits
 from eyot_daemon.mqtt.session_record import SessionRecord, SubOptions
 from eyot_daemon.mqtt.sessions import AccountSessions, Limits, Opened, Opening
 from eyot_daemon.mqtt.store import MqttStore, MqttStoreOptions
+from eyot_wire.frames import Published
 from eyot_wire.mqtt import topics
 from eyot_wire.mqtt.reason_codes import ReasonCode
 from support.mqtt_fixture import MqttFixture
@@ -88,6 +89,42 @@ def test_the_newest_of_several_connections_has_the_session(fixture: MqttFixture)
     assert front.opened["old"].reason is ReasonCode.SERVER_BUSY
     assert front.has("new")
     assert len(fixture.held("$MQTT_sess")) == 1
+
+
+def test_what_was_sent_before_a_disconnect_comes_again_with_dup_after_power_cuts(tmp_path: Path) -> None:
+    """The end of the connection is on flash, its deliveries are not; then a second cut, before the client comes back."""
+    fixture = MqttFixture(tmp_path)
+    front = Front(fixture)
+    front.connect("first", clean=True)
+    fixture.run()
+    session = front.opened["first"].session
+    assert session is not None
+    session.record.subs["s/#"] = SubOptions(qos=1, subjects=[b"s.>"])
+    front.sessions.filters_changed(session, lambda error: None)
+    fixture.run()
+    client = Client(2)
+    session.attach(client)
+    for number in range(3):
+        front.sessions.store.publish(
+            [], queue=Published(b"$MQTT.msgs.s.a", b"", HEADER % 1, b"%d" % number), done=lambda error: None
+        )
+    fixture.commit()
+    assert client.payloads == [b"0", b"1"]
+    front.sessions.connection_ended(session, None, publishes_will=False)
+    fixture.commit()  # no time passes
+    for _ in range(2):
+        fixture.store.crash()
+        fixture = MqttFixture(tmp_path, options=fixture.js.options, clock=fixture.clock)
+        front = Front(fixture)
+    front.connect("again", clean=False)
+    fixture.run()
+    session, client = front.opened["again"].session, Client(3)
+    assert session is not None
+    session.attach(client)
+    fixture.run()
+    assert [(payload, dup) for _, payload, dup in client.sent] == [(b"0", True), (b"1", True), (b"2", False)]
+    fixture.js.stop()
+    fixture.store.close()
 
 
 # -- the window ------------------------------------------------------------------------------------------------------------
