@@ -13,6 +13,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
 from pathlib import Path
 
@@ -94,6 +95,17 @@ def load_modules(package: Package) -> int:
     return len(modules)
 
 
+def status(package: Package, leaf: ServerProcess) -> str:
+    """What the package's `eyot status` shows. It waits some seconds for its answer, which an emulated daemon may need longer for."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return package.run(package.folder / "usr/bin/eyot", "--control", leaf.workdir / "control.sock", "status")
+        except SystemExit:
+            if time.monotonic() > deadline:
+                raise
+
+
 async def publish(leaf: ServerProcess, first: int, count: int, *, create: bool) -> None:
     client = await nats.connect(leaf.client_url(), connect_timeout=PATIENCE_S)
     jetstream = client.jetstream(timeout=PATIENCE_S)
@@ -143,9 +155,7 @@ def main() -> int:
             try:
                 expected = [b"%d" % number for number in range(options.rounds * options.messages)]
                 found = asyncio.run(arrived(hub, len(expected)))
-                print(
-                    package.run(package.folder / "usr/bin/eyot", "--control", leaf.workdir / "control.sock", "status")
-                )
+                print(status(package, leaf))
             finally:
                 leaf.kill()
         if found != expected:
