@@ -247,6 +247,47 @@ class Bench:
                 writer.write_table(pa.table(columns, schema=schema))
         await client.close()
 
+    def batch_no_sink(self) -> Spent:
+        """The floor of a batch read: Spark reads all rows, and drops them."""
+        out: list[Spent] = []
+        with self.measured(self.rows, out):
+            frame = self.spark.read.format("jetstream").options(**self.hub.options).load()
+            frame.write.format("noop").mode("overwrite").save()
+        return out[0]
+
+    def stream_no_sink(self) -> Spent:
+        """The floor of a streaming read."""
+        out: list[Spent] = []
+        with self.folder() as folder, self.measured(self.rows, out):
+            frame = (
+                self.spark.readStream.format("jetstream").options(**self.hub.options, startingOffsets="earliest").load()
+            )
+            writer = frame.writeStream.format("noop").option("checkpointLocation", str(folder / "checkpoint"))
+            writer.trigger(availableNow=True).start().awaitTermination()
+        return out[0]
+
+    def tasks_no_sink(self) -> Spent:
+        """The floor of the fused ingest: as many tasks as cores read their share into Arrow, and drop it."""
+        read = source_options(self.hub.options).read
+        with JetStream(read.connect) as jetstream:
+            info = jetstream.stream(STREAM)
+        labels = StreamLabels(STREAM, None, None, info.origins())
+        context = self.spark.sparkContext
+        share = -(-self.rows // context.defaultParallelism)
+        spans = [
+            StreamRange(STREAM, info.created, first, min(first + share - 1, self.rows))
+            for first in range(1, self.rows + 1, share)
+        ]
+
+        def count(span: StreamRange) -> int:
+            return sum(batch.num_rows for batch in RangeReader(read, span, labels).batches())
+
+        out: list[Spent] = []
+        with self.measured(self.rows, out):
+            counted = sum(context.parallelize(spans, len(spans)).map(count).collect())
+        assert counted == self.rows, counted
+        return out[0]
+
     def batch_to_parquet(self) -> Spent:
         out: list[Spent] = []
         with self.folder() as folder, self.measured(self.rows, out):
@@ -361,8 +402,11 @@ def run(kind: str, spark: SparkSession, options: argparse.Namespace, notes: Note
             for peer, seen in peers.items():
                 bench = Bench(spark, seen, options.rows)
                 notes.spent(peer, "reading into Arrow, one connection", bench.read_only())
+                notes.spent(peer, "batch read, no sink", bench.batch_no_sink())
                 notes.spent(peer, "batch read to Parquet", bench.batch_to_parquet())
+                notes.spent(peer, "streaming read (availableNow), no sink", bench.stream_no_sink())
                 notes.spent(peer, "streaming read (availableNow) to Parquet", bench.stream_to_parquet())
+                notes.spent(peer, "tasks of ingest, no sink", bench.tasks_no_sink())
                 notes.spent(peer, "fused ingest to Delta", bench.ingest())
                 notes.figure(peer, "round of 100 rows, median", "s", bench.small_batches_s())
             notes.spent(kind, "nats-py to Parquet, no Spark", Bench(spark, hub, options.rows).nats_py())

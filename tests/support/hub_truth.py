@@ -7,12 +7,14 @@ import statistics
 from collections import defaultdict
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from eyot_hub.jobs.aggregate import Aggregate, AggregateRound
 from eyot_hub.jobs.bronze import Ingest
 from eyot_hub.jobs.config import Config
+from eyot_hub.jobs.file_rows import row_groups
+from eyot_hub.jobs.table import LakeTable
 from support.streams import Message
 
 DAY_MS = 86_400_000
@@ -39,6 +41,13 @@ def truth(readings: list[Reading]) -> dict[Window, tuple[int, float, float, floa
     }
 
 
+def rows_in(table: LakeTable) -> list[dict[str, Any]]:
+    """Return the rows of a table's present version without the partition's columns, read by this process alone."""
+    schema = pa.schema([one for one in table.spec.schema if one.name not in table.spec.partition_by])
+    groups = row_groups(table.spec.place, [file.path for file in table.files()], schema)
+    return [row for group in groups for row in group.to_pylist()]
+
+
 class Hub:
     """Ingests and aggregates, and tells what gold holds."""
 
@@ -62,14 +71,12 @@ class Hub:
     def revisions(self) -> dict[Window, int]:
         return {(row["device"], row["start"]): row["revision"] for row in self._gold_rows()}
 
-    def _gold_rows(self) -> list[Any]:
-        frame = self.aggregate.gold["minute"].table.dataframe(self.spark)
-        rows: list[Any] = frame.withColumn("start", F.unix_millis("window_start")).collect()
-        return rows
+    def _gold_rows(self) -> list[dict[str, Any]]:
+        rows = rows_in(self.aggregate.gold["minute"].table)
+        return [{**row, "start": round(row["window_start"].timestamp() * 1000)} for row in rows]
 
     def reasons(self) -> list[str]:
-        rows = self.aggregate.silver["readings"].quarantine.dataframe(self.spark).collect()
-        return sorted(row["reason"] for row in rows)
+        return sorted(row["reason"] for row in rows_in(self.aggregate.silver["readings"].quarantine))
 
 
 def series(device: str, start_ms: int, count: int, step_ms: int = 7_000) -> list[Reading]:
