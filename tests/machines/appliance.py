@@ -287,7 +287,9 @@ class Appliance:
         self.apt("remove eyot")
         code, _ = self.machine.try_run("systemctl is-active eyotd")
         assert code != 0
-        self.machine.run(f"set -ex; test -e {CONFIG_FILE}; test -s /var/lib/eyot/eyot/data.mdb; test ! -e /usr/lib/eyot")
+        self.machine.run(
+            f"set -ex; test -e {CONFIG_FILE}; test -s /var/lib/eyot/eyot/data.mdb; test ! -e /usr/lib/eyot"
+        )
         self.apt("install", self.package)
         return self.check()
 
