@@ -28,7 +28,6 @@ OF_TESTS = {
     "mosquitto",
     "mosquitto-clients",
     "prometheus",
-    "softhsm2",
 }
 OF_DEB = {"debhelper", "dpkg-dev", "man-db", "fakeroot"}
 OF_APT_REPO = {"apt-utils", "gpg", "gpg-agent", "xz-utils"}
