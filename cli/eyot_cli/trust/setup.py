@@ -82,7 +82,7 @@ def rename_account(session: Session, old: str, new: str) -> None:
 
 @click.group("keystore", cls=TrustGroup)
 def keystore() -> None:
-    """Encrypt the seeds of the keystore, take that back, or keep keys in a PKCS#11 token."""
+    """Encrypt the keystore, or keep keys in a PKCS#11 token."""
 
 
 @keystore.command("encrypt")
