@@ -24,8 +24,7 @@ from nats.aio.msg import Msg
 
 from eyot_cli.api import answer_of, ask
 from eyot_cli.failure import Failure
-from eyot_cli.progress import progress
-from eyot_cli.show import console, count, print_json, size
+from eyot_cli.show import console, count, print_json, progress, size
 from eyot_cli.target import Target
 
 META, DATA = "backup.json", "stream.tar.s2"

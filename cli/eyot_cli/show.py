@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -148,6 +149,30 @@ def _print_records(title: str, names: Sequence[str], rows: Sequence[Sequence[Tex
         for name, value in zip(names, row, strict=True):
             if value.plain:
                 console.print("  ", (name.ljust(width), "dim"), "  ", value)
+
+
+@contextmanager
+def progress(words: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar on standard error while bytes move, on a terminal only. Yields what counts moved bytes.
+
+    `total`: how many there are, or how many at most; the bar goes at the end.
+    """
+    if not sys.stderr.isatty():
+        yield lambda moved: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(printable(words), total=max(total, 1))
+        yield lambda moved: shown.advance(task, moved)
 
 
 def count(value: int | None) -> str:
