@@ -382,6 +382,23 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--log-format", default="text", choices=("text", "json"), help="default: text")
         return sub
 
+    _add_filling(command)
+    _add_keeping(command)
+    report = command("report", _report, "gaps and fleet, and all of it as one HTML page")
+    report.add_argument(
+        "-o",
+        "--output",
+        default="eyot-hub.html",
+        metavar="FILE",
+        help="where to write the page (default: eyot-hub.html)",
+    )
+    run = command("run", _run_all, "all jobs but devices at the intervals of [run] in one process")
+    run.add_argument("--once", action="store_true", help="run each job once, one after the other, and end")
+    return parser
+
+
+def _add_filling(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the commands that fill tables, or tell what they lack."""
     ingest = command("ingest", _ingest, "bronze: every message of the streams into a Delta table, for ever")
     ingest.add_argument("--once", action="store_true", help="end when the table has caught up")
     aggregate = command(
@@ -398,6 +415,10 @@ def _parser() -> argparse.ArgumentParser:
     devices.add_argument("--once", action="store_true", help="end when it has caught up")
     backfill = command("backfill", _backfill, "fill silver and gold tables anew")
     backfill.add_argument("tables", nargs="*", metavar="TABLE", help="silver and gold tables (default: all)")
+
+
+def _add_keeping(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the commands that look after filled tables: upkeep, lineage, quality, repetition and erasure."""
     maintain = command(
         "maintain",
         _maintain,
@@ -441,17 +462,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PATTERN",
         help="also these messages of bronze and quarantine, whatever they hold; may be given several times",
     )
-    report = command("report", _report, "gaps and fleet, and all of it as one HTML page")
-    report.add_argument(
-        "-o",
-        "--output",
-        default="eyot-hub.html",
-        metavar="FILE",
-        help="where to write the page (default: eyot-hub.html)",
-    )
-    run = command("run", _run_all, "all jobs but devices at the intervals of [run] in one process")
-    run.add_argument("--once", action="store_true", help="run each job once, one after the other, and end")
-    return parser
 
 
 def _time(text: str) -> float:
