@@ -24,6 +24,7 @@ from eyot_fleet.web.trust_commands import TrustCommands
 from eyot_fleet.web_options import NatsOptions, TrustOptions
 from eyot_wire.doctor.check import Check
 from eyot_wire.status import StatusReport, SyncReport
+from eyot_wire.untrusted import decode_json
 from support import claims
 from support.fleet_browser import Browser
 from support.leaf_pair import HUB, LEAF, WAIT_S, LeafPair, server
@@ -58,13 +59,17 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 async def _until_it_answers(pair: LeafPair) -> None:
+    """Until the device answers over its link, and its other link to the hub is up too."""
     client = await nats.connect(pair.hub.client_url("acc"))
     for _ in range(600):
         try:
-            await client.request("$EYOT.DEVICE.gateway-17.status", b"", timeout=5)
-            break
+            answer = await client.request("$EYOT.DEVICE.gateway-17.status", b"", timeout=5)
         except (nats.errors.NoRespondersError, nats.errors.TimeoutError):
             await asyncio.sleep(0.1)
+            continue
+        if sum(link.state == "up" for link in decode_json(answer.data, StatusReport).links) == 2:
+            break
+        await asyncio.sleep(0.1)
     else:
         raise AssertionError("the leaf node was not linked")
     await client.close()
