@@ -175,6 +175,8 @@ cdef class FanOut:
     cdef dict _inboxes
     cdef dict _patterns
     cdef object _mappings
+    cdef tuple _mapped_heads  # what the mappings of wildcard sources begin with
+    cdef dict _mapped_literals
     cdef object _random
     cdef object _mark_dirty
     cdef public bint looks_at_headers
@@ -209,7 +211,8 @@ cdef class FanOut:
         cdef IngestQueue gathers = None  # the only stream of a subject that is not remembered
         cdef Interest only = None  # the only subscription of an inbox
         cdef bint reaches = False
-        cdef object mappings = self._mappings if self._mappings else None
+        cdef PyObject* known
+        cdef object mappings = None
         if not 0 <= at <= count:
             raise IndexError(at)
         self._flushed = True
@@ -223,6 +226,10 @@ cdef class FanOut:
                     if self._flushed:
                         self._flushed = False
                         match = checked = subject = only = gathers = None
+                        mappings = self._mappings if self._mappings else None
+                        if mappings is not None:
+                            self._mapped_heads = mappings.heads
+                            self._mapped_literals = mappings.literal
                     if place.header_size and not client.headers:
                         break
                     if place.reply_size and is_reserved_reply(data + place.reply, place.reply_size):
@@ -235,15 +242,16 @@ cdef class FanOut:
                         subject = PyBytes_FromStringAndSize(data + place.subject, place.subject_size)
                         if is_reserved(data + place.subject, place.subject_size) or not self._may_publish(subject, access, mappings):
                             break
-                        only = self._inbox(subject)
-                        gathers = None if only is not None else self._lone_ingest_queue(subject)
-                        if gathers is not None:
-                            reaches = True
-                        elif only is None:
-                            match = self._match(subject)
+                        only = gathers = None
+                        reaches = True
+                        known = PyDict_GetItemWithError(<dict?>self._index.recent, subject)
+                        if known == NULL:
+                            only = self._inbox(subject)
+                            if only is None:
+                                gathers = self._lone_ingest_queue(subject)
+                        if only is None and gathers is None:
+                            match = <Match?>(self._index.match(subject) if known == NULL else <object>known)
                             reaches = PyTuple_GET_SIZE(match.plain) > 0 or PyTuple_GET_SIZE(match.groups) > 0
-                        else:
-                            reaches = True
                     ingest_queue = None
                     if only is not None:
                         if not is_plain(only, place.header_size > 0):
@@ -383,10 +391,22 @@ cdef class FanOut:
             if not (access.may_publish_always(subject) if known == NULL else <object>known):
                 return False
         if mappings is not None:
+            if not self._may_be_mapped(subject):
+                return True
             known = PyDict_GetItemWithError(<dict?>mappings.recent, subject)
             if mappings.maps(subject) if known == NULL else <object>known is not None:
                 return False
         return True
+
+    cdef bint _may_be_mapped(self, bytes subject) except -1:
+        cdef bytes head
+        for head in self._mapped_heads:
+            if (
+                PyBytes_GET_SIZE(subject) >= PyBytes_GET_SIZE(head)
+                and memcmp(PyBytes_AS_STRING(subject), PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head)) == 0
+            ):
+                return True
+        return PyDict_GetItemWithError(self._mapped_literals, subject) != NULL
 
     cdef Interest _inbox(self, bytes subject):
         # Returns the subscription to `<prefix>.*` of the client that gave out such a reply subject, if the subject

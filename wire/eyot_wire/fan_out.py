@@ -11,7 +11,7 @@ connections and subscriptions derive from the classes here, so that the fields u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -155,7 +155,16 @@ class Index(Protocol):
 
 
 class Mappings(Protocol):
-    """The subject mappings of an account (`MappingTable`); `recent` holds recent answers, None: not mapped."""
+    """The subject mappings of an account (`MappingTable`); `recent` holds recent answers, None: not mapped.
+
+    A subject that begins with none of `heads`, and is not among the `literal` ones, is not mapped.
+    """
+
+    @property
+    def heads(self) -> tuple[bytes, ...]: ...
+
+    @property
+    def literal(self) -> Mapping[bytes, object]: ...
 
     @property
     def recent(self) -> dict[bytes, bytes | None]: ...

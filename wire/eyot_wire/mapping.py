@@ -89,11 +89,12 @@ class MappingTable:
     def __init__(self, *, cluster: str = "", rng: random.Random = _SYSTEM_RANDOM) -> None:
         self._cluster = cluster
         self._rng = rng
-        self._literal: dict[bytes, Mapping] = {}
+        #: mappings of literal sources, by source
+        self.literal: dict[bytes, Mapping] = {}
         # Wildcard sources by their first token, with the order of declaration; `*` and `>` apply to every subject.
         self._wildcard: dict[bytes, list[tuple[int, Mapping, Transform]]] = {}
-        # Literal prefixes of the wildcard sources: most subjects begin otherwise and need no further check.
-        self._heads: tuple[bytes, ...] = ()
+        #: literal prefixes of the wildcard sources: most subjects begin otherwise and need no further check
+        self.heads: tuple[bytes, ...] = ()
         self._declared = 0
         #: increases with every change
         self.changes = 0
@@ -101,12 +102,12 @@ class MappingTable:
         self.recent: dict[bytes, bytes | None] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._literal or self._wildcard)
+        return bool(self.literal or self._wildcard)
 
     def sources(self) -> list[bytes]:
         """All sources: announced to leaf links as interest, since messages to them are wanted."""
         wildcard = sorted((order, one.src) for group in self._wildcard.values() for order, one, _ in group)
-        return [*self._literal, *[src for _, src in wildcard]]
+        return [*self.literal, *[src for _, src in wildcard]]
 
     def add(self, src: bytes, dests: Iterable[WeightedDest | bytes]) -> Mapping:
         """Add a mapping, in place of a former mapping of the same source. Raises TransformError: see Mapping."""
@@ -114,7 +115,7 @@ class MappingTable:
         self.recent.clear()
         self.changes += 1
         if is_literal(src):
-            self._literal[src] = mapping
+            self.literal[src] = mapping
             return mapping
         group = self._wildcard.setdefault(src.partition(b".")[0], [])
         for index, (order, former, test) in enumerate(group):
@@ -123,15 +124,15 @@ class MappingTable:
                 return mapping
         self._declared += 1
         group.append((self._declared, mapping, Transform(src, b"")))
-        self._heads = self._heads_of_sources()
+        self.heads = self._heads_of_sources()
         return mapping
 
     def remove(self, src: bytes) -> bool:
         """Remove the mapping of `src`; return whether there was one."""
         self.recent.clear()
         self.changes += 1
-        if src in self._literal:
-            del self._literal[src]
+        if src in self.literal:
+            del self.literal[src]
             return True
         first = src.partition(b".")[0]
         group = self._wildcard.get(first, [])
@@ -140,7 +141,7 @@ class MappingTable:
                 del group[index]
                 if not group:
                     del self._wildcard[first]
-                self._heads = self._heads_of_sources()
+                self.heads = self._heads_of_sources()
                 return True
         return False
 
@@ -160,7 +161,7 @@ class MappingTable:
 
     def maps(self, subject: bytes) -> bool:
         """Return whether a mapping applies to `subject`."""
-        if not subject.startswith(self._heads) and subject not in self._literal:
+        if not subject.startswith(self.heads) and subject not in self.literal:
             return False
         known = self.recent.get(subject, _UNKNOWN)
         if known is not _UNKNOWN:
@@ -172,8 +173,8 @@ class MappingTable:
 
     def maps_below(self, prefix: bytes) -> bool:
         """Return whether a mapping may apply to subjects that begin with `prefix`."""
-        heads = (head.startswith(prefix) or prefix.startswith(head) for head in self._heads)
-        return any(heads) or any(subject.startswith(prefix) for subject in self._literal)
+        heads = (head.startswith(prefix) or prefix.startswith(head) for head in self.heads)
+        return any(heads) or any(subject.startswith(prefix) for subject in self.literal)
 
     def _remember(self, subject: bytes, result: bytes | None) -> None:
         if len(subject) > REMEMBERED_LENGTH_MAX:
@@ -183,8 +184,8 @@ class MappingTable:
         self.recent[subject] = result
 
     def _find(self, subject: bytes) -> Mapping | None:
-        literal = self._literal.get(subject)
-        if literal is not None or not subject.startswith(self._heads):
+        literal = self.literal.get(subject)
+        if literal is not None or not subject.startswith(self.heads):
             return literal
         best: tuple[int, Mapping] | None = None
         for first in (subject.partition(b".")[0], STAR, REST):
