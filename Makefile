@@ -60,7 +60,7 @@ test: packages venv  ## everything that CI runs, in processes side by side; PYTE
 	trap 'kill $$others 2>/dev/null || true' EXIT
 	failed=0
 	make --no-print-directory lint
-	$(BIN)/python -m pytest -q --durations=20 tests/hub tests/appliance || failed=1
+	$(BIN)/python -m pytest -q --durations=20 tests/hub tests/appliance tests/fleet || failed=1
 	wait $$others || failed=1
 	trap - EXIT
 	cat build/test.log

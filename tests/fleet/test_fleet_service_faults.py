@@ -15,8 +15,8 @@ from eyot_fleet.connection import connected
 from eyot_fleet.errors import FleetError
 from eyot_fleet.jetstream import JetStream
 from eyot_fleet.login import Login
-from interop.test_fleet_service import FLEET, Service, eventually, status
 from support.certificates import Authority
+from support.fleet_service import FLEET, Service, eventually, status
 from support.leaf_pair import server
 from support.server_process import ServerProcess, free_port
 
