@@ -40,7 +40,8 @@ import msgspec
 from msgspec import structs
 
 from eyot_hub.errors import HubError, OptionError
-from eyot_hub.jobs.payloads import US_PER_UNIT, Field, RecordDecoder, Shape, field_path
+from eyot_hub.jobs.payload_records import RecordDecoder
+from eyot_hub.jobs.payload_shape import US_PER_UNIT, Field, Shape, field_path
 from eyot_hub.jobs.rules import QualitySettings, Rule, rules_problems
 from eyot_hub.jobs.schema_payloads import schema_decoder
 from eyot_hub.jobs.schemas import SUFFIXES, SchemaSettings

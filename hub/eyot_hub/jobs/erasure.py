@@ -35,7 +35,7 @@ from eyot_hub.jobs.erasures import (
     unfinished,
 )
 from eyot_hub.jobs.lake import existing_table
-from eyot_hub.jobs.payloads import Field, Shape
+from eyot_hub.jobs.payload_shape import Field, Shape
 from eyot_hub.jobs.segments import Segments
 from eyot_hub.jobs.silver import QUARANTINE
 from eyot_hub.jobs.table import Fenced, LakeTable

@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 from eyot_hub import columns
 from eyot_hub.jobs.file_rows import codes, row_groups
 from eyot_hub.jobs.files import DataFile
-from eyot_hub.jobs.payloads import PayloadParser, Shape
+from eyot_hub.jobs.payload_shape import Shape
+from eyot_hub.jobs.payloads import PayloadParser
 from eyot_hub.jobs.table_format import TableFile, TableSpec, partition_text
 
 ROWS_AT_ONCE: Final = 32 * 1024

@@ -7,7 +7,6 @@ in one of them. They travel as Arrow tables of many rows, each of which is one r
 
 from __future__ import annotations
 
-import hashlib
 import re
 import zlib
 from collections.abc import Iterable, Iterator
@@ -20,10 +19,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eyot_hub import columns
+from eyot_hub import columns, native
 from eyot_hub.jobs.file_rows import Range, codes, row_groups
 from eyot_hub.jobs.files import DataFile, FileWriter, Place, by_partition
-from eyot_hub.jobs.payloads import EVENT_DATE, REASON, PayloadParser, Shape
+from eyot_hub.jobs.payload_columns import bytes_of
+from eyot_hub.jobs.payload_shape import Shape
+from eyot_hub.jobs.payloads import EVENT_DATE, REASON, PayloadParser
 from eyot_hub.jobs.table import TableSpec
 from eyot_hub.jobs.window_keys import Ints
 
@@ -290,8 +291,9 @@ def content_hashes(subjects: pa.DictionaryArray, payloads: pa.ChunkedArray) -> p
 
     Distinct subjects are hashed once.
     """
-    of_payload = _hashed(payloads.fill_null(b"").to_pylist())
-    of_subject = _hashed([*((subject or "").encode() for subject in subjects.dictionary.to_pylist()), b""])
+    of_payload = _hashed(payloads)
+    names = [*((subject or "").encode() for subject in subjects.dictionary.to_pylist()), b""]
+    of_subject = _hashed(pa.chunked_array([pa.array(names, pa.binary())]))
     index = subjects.indices.fill_null(len(subjects.dictionary)).to_numpy()
     with np.errstate(over="ignore"):
         return pa.array((of_payload + of_subject[index] * _ODD).view(np.int64))
@@ -300,9 +302,13 @@ def content_hashes(subjects: pa.DictionaryArray, payloads: pa.ChunkedArray) -> p
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
-def _hashed(texts: Iterable[bytes]) -> npt.NDArray[np.uint64]:
-    digest = hashlib.blake2b
-    return np.frombuffer(b"".join([digest(text, digest_size=8).digest() for text in texts]), "<u8")
+def _hashed(texts: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
+    found = np.empty(len(texts), np.uint64)
+    at = 0
+    for chunk in texts.chunks:
+        native.hash_payloads(*bytes_of(chunk), found[at : at + len(chunk)])
+        at += len(chunk)
+    return found
 
 
 def packed(tables: list[pa.Table]) -> bytes:

@@ -18,7 +18,8 @@ from msgspec import to_builtins
 
 from eyot_hub.columns import TIMESTAMP
 from eyot_hub.jobs.config import ConfigError, Silver, convert
-from eyot_hub.jobs.payloads import PayloadParser, field_path, times_us
+from eyot_hub.jobs.payload_shape import field_path
+from eyot_hub.jobs.payloads import PayloadParser, times_us
 from support.jobs_config import SILVER, jobs_config
 
 STORED = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
@@ -164,7 +165,7 @@ def test_times_are_dates_with_times_of_day(text: str, expected: datetime | None)
     assert found["event_time"] == expected
     assert (found["reason"] is None) == (expected is not None)
     # Among others, of which one has an offset, and as a column.
-    (us,) = times_us([text, "2026-05-01T00:00:00+01:00"], "iso").slice(0, 1).to_pylist()
+    (us,) = times_us(pa.array([text, "2026-05-01T00:00:00+01:00"]), "iso").slice(0, 1).to_pylist()
     assert us == (None if expected is None else round(expected.timestamp() * 1e6))
     columns = {"metric": "string", "value": "double", "seen": "timestamp"}
     assert reason({**GOOD, "seen": text}, columns=columns) == (None if expected else MISTYPED)
@@ -173,13 +174,9 @@ def test_times_are_dates_with_times_of_day(text: str, expected: datetime | None)
 @given(st.lists(st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30)), min_size=1, max_size=20))
 def test_times_there_and_back(times: list[datetime]) -> None:
     expected = [(time - datetime(1970, 1, 1)) // timedelta(microseconds=1) for time in times]
-    assert times_us([time.isoformat() + "Z" for time in times], "iso").to_pylist() == expected
-    assert (
-        times_us(
-            [time.strftime("%d.%m.") + f"{time.year:04} {time:%H:%M:%S.%f}" for time in times], "%d.%m.%Y %H:%M:%S.%f"
-        ).to_pylist()
-        == expected
-    )
+    assert times_us(pa.array([time.isoformat() + "Z" for time in times]), "iso").to_pylist() == expected
+    texts = [time.strftime("%d.%m.") + f"{time.year:04} {time:%H:%M:%S.%f}" for time in times]
+    assert times_us(pa.array(texts), "%d.%m.%Y %H:%M:%S.%f").to_pylist() == expected
 
 
 def test_units() -> None:

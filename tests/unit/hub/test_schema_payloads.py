@@ -26,6 +26,7 @@ from msgspec import to_builtins
 from eyot_hub.columns import TIMESTAMP
 from eyot_hub.errors import HubError
 from eyot_hub.jobs.config import ConfigError, Silver, convert
+from eyot_hub.jobs.payload_records import Reasons
 from eyot_hub.jobs.payloads import PayloadParser
 from support.jobs_config import SILVER, jobs_config
 from support.schema_registry import SchemaRegistry
@@ -366,12 +367,15 @@ def test_mistakes_name_the_key(tmp_path: Path, form: str, section: dict[str, Any
 @given(st.lists(st.binary(max_size=40), max_size=20))
 def test_any_bytes_are_a_row_or_have_a_reason(payloads: list[bytes]) -> None:
     for decoder in _DECODERS:
-        records, reasons = decoder.records(pa.array(payloads, pa.binary()))
-        assert len(records) == len(reasons) == len(payloads)
+        bad = Reasons(len(payloads))
+        records = decoder.decode(pa.array(payloads, pa.binary()), bad)
+        columns = [records.column(field, bad) for field in decoder.fields]
+        assert {len(column) for column in [*columns, bad.to_arrow()]} == {len(payloads)}
 
 
 def _decoders() -> list[Any]:
-    from eyot_hub.jobs.payloads import Field, RecordDecoder, Shape
+    from eyot_hub.jobs.payload_records import RecordDecoder
+    from eyot_hub.jobs.payload_shape import Field, Shape
     from eyot_hub.jobs.schemas import SchemaSource
 
     files = proto_files().SerializeToString()
