@@ -1,12 +1,14 @@
-"""Upgrades that are cut before everything that they change, and in the middle of dpkg, and then go on."""
+"""Upgrades that a power cut ends before everything that they and dpkg change, and that then go on."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,13 +17,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from eyot_cli.upgrade.install import state
 from eyot_cli.upgrade.install.refusal import Refused
 from support import upgrade_process
+from support.power_cuts_of_files import Cut, PowerCuts
 from support.upgrade_device import FORMER, NEW, Daemon, Device, build
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="dpkg installs as root alone")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.geteuid() != 0, reason="dpkg installs as root alone")]
 TESTS = Path(__file__).parents[2]
-SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
-#: Kills dpkg and who called it when a file says so, once.
-CUT = 'if [ -e "{folder}/cut-{name}" ]; then rm "{folder}/cut-{name}"; kill -9 0; fi'
+ROOM = 512 << 20
+#: Maintainer scripts change something: a power cut ends dpkg inside of each.
+SCRIPTS = {
+    name: f'echo >"$DPKG_ROOT/{name}"; rm "$DPKG_ROOT/{name}"' for name in ("preinst", "postinst", "prerm", "postrm")
+}
 
 
 @pytest.fixture(scope="module")
@@ -31,53 +36,50 @@ def daemon() -> Iterator[Daemon]:
     made.close()
 
 
-class Bench:
-    """A device to which a package has arrived, or whose upgrade has begun; every test case gets a copy of it."""
+@pytest.fixture(scope="module")
+def power_cuts(tmp_path_factory: pytest.TempPathFactory) -> PowerCuts:
+    return PowerCuts(tmp_path_factory.mktemp("power-cuts"))
 
-    def __init__(self, folder: Path, daemon: Daemon) -> None:
-        self.folder, self.daemon = folder, daemon
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """In memory, if there is room: thousands of small files are written, and nothing else waits for a disk."""
+    memory = Path("/dev/shm")
+    is_roomy = memory.is_dir() and shutil.disk_usage(memory).free > ROOM
+    with tempfile.TemporaryDirectory(prefix="eyot-cuts-", dir=memory if is_roomy else None) as name:
+        yield Path(name)
+
+
+class Bench:
+    """A device to which a package has arrived, and every state in which a power cut leaves it."""
+
+    def __init__(self, folder: Path, daemon: Daemon, power_cuts: PowerCuts, **health: object) -> None:
+        self._daemon, self._power_cuts, self._snapshots = daemon, power_cuts, folder / "snapshots"
         key = Ed25519PrivateKey.generate()
         (folder / "packages").mkdir()
-
-        def package(version: str, **health: object) -> Path:
-            scripts = {name: CUT.format(folder=folder, name=f"{version}-{name}") for name in SCRIPTS}
-            return build(folder / "packages", version, scripts=scripts, **health)
-
-        former = package(FORMER)
-        for name, health in (("good", {}), ("bad", {"store_error": "broken"})):
-            device = Device(folder / f"{name}-arrived", daemon)
-            device.set_up(former, key)
-            device.arrives(package(NEW, **health), key)
-            begun = self.copied(f"{name}-arrived", f"{name}-begun")
-            begun.begin()
-
-    def copied(self, name: str, to: str = "device") -> Device:
-        target = self.folder / to
-        shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(self.folder / name, target, symlinks=True)
-        return Device(target, self.daemon)
-
-    def run(self, device: Device, what: str, at: int) -> int | None:
-        """Run in a process of its own; return how many changes there were, None if it was killed."""
-        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{TESTS}:{TESTS.parent / 'cli'}"}
-        words = [str(device.folder), str(self.daemon.control), what, str(at)]
-        done = subprocess.run(
-            [sys.executable, "-S", "-B", upgrade_process.__file__, *words],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environment,
-            start_new_session=True,
+        former, new = (
+            build(folder / "packages", version, scripts=SCRIPTS, **each)
+            for version, each in ((FORMER, {}), (NEW, health))
         )
-        if done.returncode == -9:
-            return None
-        assert done.returncode == 0, done.stderr
-        return int(done.stdout)
+        self.device = Device(folder / "device", daemon)
+        self.device.set_up(former, key)
+        self.device.arrives(new, key)
 
+    def cuts(self, what: str) -> list[Cut]:
+        """Run a step of the upgrade to its end, in a process of its own."""
+        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{TESTS}:{TESTS.parent / 'cli'}"}
+        command = [sys.executable, "-S", "-B", upgrade_process.__file__, self.device.folder, self._daemon.control, what]
+        return self._power_cuts.of(command, self.device.folder, self._snapshots, environment)
 
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory, daemon: Daemon) -> Bench:
-    return Bench(tmp_path_factory.mktemp("bench"), daemon)
+    @contextmanager
+    def after(self, cut: Cut) -> Iterator[Device]:
+        """The device as the cut left it."""
+        cut.put(self.device.folder)
+        try:
+            yield Device(self.device.folder, self._daemon)
+        except BaseException as error:
+            error.add_note(str(cut))
+            raise
 
 
 def boots(device: Device) -> None:
@@ -90,49 +92,58 @@ def boots(device: Device) -> None:
     device.go_on()
 
 
-def test_a_beginning_that_is_cut_anywhere_has_happened_or_not(bench: Bench) -> None:
-    whole = bench.run(bench.copied("good-arrived"), "begin", 0)
-    assert whole is not None
-    assert whole >= 12
-    for at in range(1, whole + 1):
-        device = bench.copied("good-arrived")
-        assert bench.run(device, "begin", at) is None
-        assert device.version() == FORMER
-        has_begun = device.places.state_file.exists()
-        boots(device)
-        assert device.version() == (NEW if has_begun else FORMER)
-        # systemd sees the manifest again, unless it was the last to go.
-        is_there = bool(list(device.places.incoming.glob("*.signed")))
-        if has_begun and is_there:
-            with pytest.raises(Refused, match="it is installed"):
+def test_a_beginning_that_is_cut_anywhere_has_happened_or_not(
+    folder: Path, daemon: Daemon, power_cuts: PowerCuts
+) -> None:
+    bench = Bench(folder, daemon, power_cuts)
+    cuts = bench.cuts("begin")
+    assert len(cuts) >= 40
+    for cut in cuts:
+        with bench.after(cut) as device:
+            assert device.version() == FORMER
+            has_begun = device.places.state_file.exists()
+            boots(device)
+            assert device.version() == (NEW if has_begun else FORMER)
+            assert not has_begun or device.last()["outcome"] == "upgraded"
+            # systemd sees the manifest again, unless it was the last to go.
+            is_there = bool(list(device.places.incoming.glob("*.signed")))
+            assert has_begun or is_there
+            if has_begun and is_there:
+                with pytest.raises(Refused, match="it is installed"):
+                    device.begin()
+            elif is_there:
                 device.begin()
-        elif is_there:
-            device.upgrade()
-        assert (device.version(), device.last()["outcome"]) == (NEW, "upgraded"), at
+                assert device.places.state_file.exists()
 
 
-@pytest.mark.parametrize(("kind", "ends"), [("good", (NEW, "upgraded")), ("bad", (FORMER, "returned"))])
-def test_an_upgrade_that_is_cut_anywhere_comes_to_its_end(bench: Bench, kind: str, ends: tuple[str, str]) -> None:
-    whole = bench.run(bench.copied(f"{kind}-begun"), "go-on", 0)
-    assert whole is not None
-    assert whole >= 15
-    for at in range(1, whole + 1):
-        device = bench.copied(f"{kind}-begun")
-        assert bench.run(device, "go-on", at) is None
-        boots(device)
-        assert (device.version(), device.last()["outcome"]) == ends, at
-        assert not device.places.state_file.exists()
-        assert not device.places.unit_link.is_symlink()
+@pytest.mark.parametrize(
+    ("health", "ends", "before"),
+    [({}, (NEW, "upgraded"), []), ({"store_error": "broken"}, (FORMER, "returned"), [state.INSTALL])],
+    ids=["good", "bad"],
+)
+def test_an_upgrade_that_is_cut_anywhere_comes_to_its_end(
+    health: dict[str, object],
+    ends: tuple[str, str],
+    before: list[str],
+    folder: Path,
+    daemon: Daemon,
+    power_cuts: PowerCuts,
+) -> None:
+    """`before`: the phases in which the cuts are those of another case."""
+    bench = Bench(folder, daemon, power_cuts, **health)
+    bench.device.begin()
+    cuts = [cut for cut in bench.cuts("go-on") if _phase(cut) not in before]
+    assert len(cuts) >= 100
+    for cut in cuts:
+        with bench.after(cut) as device:
+            boots(device)
+            assert (device.version(), device.last()["outcome"]) == ends
+            assert not device.places.state_file.exists()
+            assert not device.places.unit_link.is_symlink()
+            assert not device.places.staged.exists()
 
 
-@pytest.mark.parametrize("script", [f"{version}-{name}" for version in (FORMER, NEW) for name in SCRIPTS])
-def test_dpkg_that_is_cut_in_a_script_is_completed(bench: Bench, script: str) -> None:
-    """On the way forth and, where the former package's scripts run, on the way back."""
-    device = bench.copied("bad-begun")
-    cut = bench.folder / f"cut-{script}"
-    cut.touch()
-    assert bench.run(device, "go-on", 0) is None
-    assert not cut.exists()
-    boots(device)
-    assert (device.version(), device.last()["outcome"]) == (FORMER, "returned")
-    device.is_tidy()
+def _phase(cut: Cut) -> str | None:
+    """The phase of the upgrade; None: it has ended."""
+    file = cut.copy / "state/state.json"
+    return json.loads(file.read_bytes())["phase"] if file.exists() else None

@@ -12,8 +12,9 @@ from typing import Final
 
 from eyot_cli.upgrade.install.refusal import Refused
 
-#: Nobody is there to be asked about a changed configuration file: what the operator wrote stays.
-_FORCED: Final = ("--force-confdef", "--force-confold")
+#: Nobody is there to be asked about a changed configuration file: what the operator wrote stays. Images of Debian that were made from
+#: containers have dpkg flush nothing, and a power cut would leave an installed package with empty files.
+_FORCED: Final = ("--force-confdef", "--force-confold", "--no-force-unsafe-io")
 #: The end of what dpkg printed that is told, characters.
 _TOLD: Final = 600
 #: dpkg's state of a package that is whole.

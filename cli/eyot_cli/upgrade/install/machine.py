@@ -174,8 +174,12 @@ class Machine:
         sync_folder(self._places.state)
 
     def _clean(self) -> None:
-        """Remove what an upgrade leaves behind, the unit before what it runs; the kept package stays for the operator."""
+        """Remove what an upgrade leaves behind; the kept package stays for the operator.
+
+        As long as the unit is there, a cut is made up for at the next boot: the large package goes before the unit, and what the unit
+        runs after it.
+        """
+        remove(self._places.staged)
         unit.remove_unit(self._places)
-        for path in (self._places.staged, self._places.program):
-            remove(path)
+        remove(self._places.program)
         unit.reload_units(self._systemctl)
