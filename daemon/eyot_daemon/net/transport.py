@@ -23,6 +23,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from time import monotonic
 from typing import Protocol, runtime_checkable
 
 import trio
@@ -39,6 +40,9 @@ READ_SIZE = 256 * 1024
 #: The same while full reads bring messages of `LARGE_MESSAGE` bytes and more, of which a turn handles few.
 LARGE_READ_SIZE = 1024 * 1024
 LARGE_MESSAGE = 2048
+#: What a read brings may take this long to handle, and everybody else waits meanwhile: after a longer one reads halve, down to
+#: `FIRST_READ_SIZE`; when a quarter of it was enough they double again. Packets of two bytes cost as much as those of 200.
+READ_S = 0.02
 #: The most bytes of one read before the peer is authenticated: bounds the memory that an unknown peer can use.
 FIRST_READ_SIZE = 16 * 1024
 #: Reads through a `trio.abc.Stream`.
@@ -214,6 +218,7 @@ class SocketTransport:
         "_limits",
         "_linger",
         "_read_size",
+        "_read_size_max",
         "_seen_msgs",
         "_session",
         "_sock",
@@ -236,7 +241,7 @@ class SocketTransport:
         self._turn = turn
         self._session: Session | None = None
         self._direct: OutBuffer | None = None  # the session, if frames may be written past its `out`
-        self._read_size = FIRST_READ_SIZE
+        self._read_size = self._read_size_max = FIRST_READ_SIZE
         self._seen_msgs = 0  # messages of the session at the last full read
         self._draining = False
         self._closing = False
@@ -250,7 +255,7 @@ class SocketTransport:
         return 0 if self._session is None else len(self._session.out)
 
     def admit(self, message_bytes_max: int) -> None:
-        self._read_size = READ_SIZE
+        self._read_size = self._read_size_max = READ_SIZE
 
     def input_waits(self) -> bool:
         if self._closing or self._sock.fileno() < 0:
@@ -402,9 +407,13 @@ class SocketTransport:
             reason = CLIENT_CLOSED if isinstance(error, ConnectionResetError) else READ_ERROR
         try:
             if size:
+                full, began = size == self._read_size, monotonic()
                 self._take(session, _read_buffer[:size])
-                if self._direct is not None and (size == self._read_size or self._read_size > READ_SIZE):
-                    self._choose_read_size(self._direct, size)
+                handled_s = monotonic() - began
+                if handled_s > READ_S:
+                    self._read_size = max(FIRST_READ_SIZE, min(self._read_size, READ_SIZE) // 2)
+                elif full or self._read_size > READ_SIZE:
+                    self._choose_read_size(size, handled_s)
             else:
                 # A peer that only shut down its sending side (`printf ... | nc`) still receives its answers.
                 self.close(linger=not failed and bool(session.out))
@@ -418,13 +427,17 @@ class SocketTransport:
             self.close(linger=False)
         return size
 
-    def _choose_read_size(self, session: OutBuffer, size: int) -> None:
-        """After a full read, or a large one, of `size` bytes."""
-        messages, self._seen_msgs = session.in_msgs - self._seen_msgs, session.in_msgs
-        if size >= READ_SIZE and self._read_size >= READ_SIZE:
-            self._read_size = LARGE_READ_SIZE if messages * LARGE_MESSAGE <= size else READ_SIZE
-        elif self._read_size > READ_SIZE:
-            self._read_size = READ_SIZE
+    def _choose_read_size(self, size: int, handled_s: float) -> None:
+        """After a full read, or a large one, of `size` bytes that were handled in `handled_s`."""
+        if self._read_size < self._read_size_max:
+            if handled_s < READ_S / 4:
+                self._read_size = min(2 * self._read_size, self._read_size_max)
+        elif self._direct is not None:
+            messages, self._seen_msgs = self._direct.in_msgs - self._seen_msgs, self._direct.in_msgs
+            if size >= READ_SIZE and self._read_size >= READ_SIZE:
+                self._read_size = LARGE_READ_SIZE if messages * LARGE_MESSAGE <= size else READ_SIZE
+            elif self._read_size > READ_SIZE:
+                self._read_size = READ_SIZE
 
     def _take(self, session: Session, data: memoryview) -> None:
         """Let the session process what the socket brought."""

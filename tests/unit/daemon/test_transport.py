@@ -13,13 +13,17 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.lowlevel
 import trio.testing
 
 from eyot_daemon.config.tls import TlsOptions
+from eyot_daemon.net import transport as transport_module
 from eyot_daemon.net.tls_context import server_context
 from eyot_daemon.net.tls_transport import TlsTransport, over_tls, records_of
 from eyot_daemon.net.transport import (
     CLIENT_CLOSED,
+    FIRST_READ_SIZE,
+    READ_SIZE,
     SERVER_SHUTDOWN,
     SHARE_BYTES,
     SLOW_DEADLINE,
@@ -471,6 +475,36 @@ async def test_a_peer_that_must_wait_twice_is_read_once_it_may(
         assert await receive(link.peer, len(b" more still")) == b" more still"
         assert not session.closed
         assert not link.turn.readers.held
+
+
+@pytest.mark.parametrize("opened", [over_socket, over_tls_socket])
+async def test_who_sends_what_is_dear_is_read_in_small_pieces(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read is handled in about `READ_S`, whatever a byte costs, and reads grow again when bytes become cheap."""
+    now, byte_s = [0.0], [0.0]
+    reads: list[int] = []
+
+    def handle(data: bytes) -> None:
+        reads.append(len(data))
+        now[0] += len(data) * byte_s[0]
+
+    monkeypatch.setattr(transport_module, "monotonic", lambda: now[0])
+    async with opened() as link:
+        link.session.on_data = handle
+        assert link.session.transport is not None
+        link.session.transport.admit(1 << 20)
+        sizes = []
+        for byte_s[0] in (0.0, 1e-5, 1e-9):
+            reads.clear()
+            for _ in range(40):
+                await link.peer.send_all(bytes(READ_SIZE))
+            with trio.fail_after(20):
+                while sum(reads) < 40 * READ_SIZE:
+                    await trio.lowlevel.checkpoint()
+            sizes.append(max(reads[-8:]))
+        cheap, dear, cheap_again = sizes
+        assert dear <= FIRST_READ_SIZE
+        assert cheap > FIRST_READ_SIZE
+        assert cheap_again > FIRST_READ_SIZE
 
 
 async def test_records_in_pieces_and_together_are_read_as_one_stream() -> None:
