@@ -152,10 +152,11 @@ damage: venv  ## damaged pages, files and journals: 10,000 cases; DAMAGE="--case
 	@cd tests
 	PYTHONPATH=. python support/damages.py $(DAMAGE)
 
-upgrades: venv  ## the package by dpkg to the next version and back, killed on the way, over a store in use; ROUNDS (3); as root
+upgrades: venv  ## the package by dpkg to the next version and back, killed on the way, over a store in use; ROUNDS (3); every cut of dpkg; as root
 	@$(NEEDS) deb
 	packaging/build-deb
 	$(BIN)/python tests/support/upgrades.py --rounds $(or $(ROUNDS),3) $(if $(SEED),--seed $(SEED))
+	EYOT_CUTS_EVERY=1 $(BIN)/python -m pytest tests/appliance/test_package_cuts.py
 
 power-loss: venv  ## power loss of a virtual machine that runs eyotd, ROUNDS (5) times; POWER_LOSS=--encrypted
 	@$(NEEDS) power
