@@ -12,7 +12,7 @@ class LocalData:
     """Partitions of values, as an RDD has them. Values are pickled on the way to a task, as Spark does."""
 
     def __init__(self, parts: Iterable[list[Any]]) -> None:
-        self._parts = [pickle.loads(pickle.dumps(part)) for part in parts]
+        self._parts = [pickle.loads(pickle.dumps(part, pickle.HIGHEST_PROTOCOL)) for part in parts]
 
     def map(self, task: Callable[[Any], Any]) -> LocalData:
         return LocalData([[task(value) for value in part] for part in self._parts])

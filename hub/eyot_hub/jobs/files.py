@@ -135,6 +135,7 @@ class _OpenFile:
             filesystem=task._filesystem,
             compression=task._compression,
             metadata_collector=self._metadata,
+            **encodings(task._stored),
         )
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
@@ -190,6 +191,23 @@ class _OpenFile:
             most=most,
             nulls=nulls,
         )
+
+
+def encodings(schema: pa.Schema) -> dict[str, Any]:
+    """Return how a file's columns are encoded: integers and times by their differences, all others by a list of distinct values.
+
+    Sequences and times grow in small steps. A list of them is as long as the column, and is built only to be dropped.
+    """
+    steps = [field.name for field in schema if pa.types.is_int64(field.type) or pa.types.is_timestamp(field.type)]
+    listed = [path for field in schema if field.name not in steps for path in _leaves(field)]
+    return {"use_dictionary": listed, "column_encoding": dict.fromkeys(steps, "DELTA_BINARY_PACKED")}
+
+
+def _leaves(field: pa.Field) -> list[str]:
+    """Return the paths of a field's values in a file."""
+    return (
+        [f"{field.name}.key_value.{part}" for part in ("key", "value")] if pa.types.is_map(field.type) else [field.name]
+    )
 
 
 def partition_folder(name: str, value: str) -> str:

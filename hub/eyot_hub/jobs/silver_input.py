@@ -74,7 +74,7 @@ class Written(msgspec.Struct):
     expired: int = 0
 
 
-Block = tuple[int, bytes | Written]  # the task that it goes to; an Arrow stream of rows, or files of the quarantine
+Block = tuple[int, pa.Buffer | Written]  # the task that it goes to; an Arrow stream of rows, or files of the quarantine
 
 
 @dataclass(frozen=True)
@@ -162,8 +162,8 @@ class SilverInput:
                         self._quarantine(parsed.filter(pa.array(is_bad & held)), headers, piece, bad)
                     good = wanted & ~is_bad
                     if good.any():
-                        made = pa.Table.from_batches([parsed])
-                        yield (made if good.all() else made.filter(pa.array(good))).select(self.silver.names)
+                        made = pa.Table.from_batches([parsed]).select(self.silver.names)
+                        yield _coded(made if good.all() else made.filter(pa.array(good)))
 
     def _divided(self, rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         if self.division.tasks == 1:
@@ -267,23 +267,44 @@ def _inside(rows: pa.Table, ranges: Iterable[Range]) -> npt.NDArray[np.bool_]:
 
 
 def _identified(rows: pa.Table, piece: Piece) -> pa.Table:
-    """Add stream, origin and hash; a message published at the hub has its own stream as origin."""
-    texts = {name: rows.column(name).cast(pa.string()) for name in ("domain", "origin_domain", "origin_stream")}
-    stream = pa.repeat(pa.scalar(piece.stream), rows.num_rows)
-    domain = pc.if_else(pc.is_null(texts["origin_stream"]), texts["domain"], texts["origin_domain"])
+    """Add stream, origin and hash; a message published at the hub has its own stream as origin.
+
+    Texts that few rows differ in stay numbers into lists of texts until silver's files are written.
+    """
+    own = codes(rows.column("origin_stream")).is_null()
+    stream = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows.num_rows, np.int32)), pa.array([piece.stream]))
     made = {
         "stream_created_ns": rows.column("stream_created_ns"),
         "sequence": rows.column("sequence"),
-        "subject": rows.column("subject").cast(pa.string()),
+        "subject": rows.column("subject"),
         "payload": rows.column("payload"),
         "stored_at": rows.column("stored_at"),
         "stream": stream,
-        "origin_domain": pc.fill_null(domain, ""),
-        "origin_stream": pc.coalesce(texts["origin_stream"], stream),
+        "origin_domain": _either(own, codes(rows.column("domain")), codes(rows.column("origin_domain"))),
+        "origin_stream": _either(own, stream, codes(rows.column("origin_stream"))),
         "origin_sequence": pc.coalesce(rows.column("origin_sequence"), rows.column("sequence")),
         "content_hash": content_hashes(codes(rows.column("subject")), rows.column("payload")),
     }
     return pa.table(made).combine_chunks()
+
+
+def _coded(rows: pa.Table) -> pa.Table:
+    """Return the rows with devices as numbers into a list of texts, too: they are compared and sorted by."""
+    devices = codes(rows.column("device").dictionary_encode())
+    return rows.set_column(rows.column_names.index("device"), "device", devices)
+
+
+def _either(first: pa.BooleanArray, one: pa.DictionaryArray, other: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Return the texts of `one` where `first` is true, else those of `other`; of a null: ""."""
+    numbers: dict[str, int] = {"": 0}
+    of_one, of_other = (
+        np.array(
+            [*(numbers.setdefault(text or "", len(numbers)) for text in coded.dictionary.to_pylist()), 0], np.int32
+        )[coded.indices.fill_null(len(coded.dictionary)).to_numpy()]
+        for coded in (one, other)
+    )
+    chosen = np.where(first.to_numpy(zero_copy_only=False), of_one, of_other)
+    return pa.DictionaryArray.from_arrays(pa.array(chosen), pa.array(list(numbers), pa.string()))
 
 
 def content_hashes(subjects: pa.DictionaryArray, payloads: pa.ChunkedArray) -> pa.Int64Array:
@@ -311,16 +332,15 @@ def _hashed(texts: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
     return found
 
 
-def packed(tables: list[pa.Table]) -> bytes:
+def packed(tables: list[pa.Table]) -> pa.Buffer:
     """Return the rows of tables of one schema as one block."""
     sink = pa.BufferOutputStream()
     table = pa.concat_tables(tables).combine_chunks()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    made: bytes = sink.getvalue().to_pybytes()
-    return made
+    return sink.getvalue()
 
 
-def unpacked(block: bytes) -> pa.Table:
+def unpacked(block: pa.Buffer) -> pa.Table:
     """Return the rows of a block."""
     return pa.ipc.open_stream(block).read_all()

@@ -73,7 +73,7 @@ class SilverTask:
         """Return how many rows were read, and how many of them belong to days that have left."""
         if not tables:
             return 0, 0
-        rows = pa.concat_tables(tables).cast(self.silver.schema).combine_chunks()
+        rows = pa.concat_tables(tables).combine_chunks()
         tables.clear()
         read, expired = int(rows.num_rows), 0
         if self.any_day and read:
@@ -90,7 +90,7 @@ class SilverTask:
                     continue
             fresh = part if self.any_day else self._fresh(part, partition[0][1])
             if fresh.num_rows:
-                writer.write(_sorted(fresh), partition)
+                writer.write(self._plain(_sorted(fresh)), partition)
         return read, expired
 
     def _fresh(self, rows: pa.Table, day: str) -> pa.Table:
@@ -110,6 +110,11 @@ class SilverTask:
             keep[index] = key not in seen
             seen.add(key)
         return rows.filter(pa.array(keep))
+
+    def _plain(self, rows: pa.Table) -> pa.Table:
+        """Return the rows with the table's types, in the table's order of columns."""
+        schema = pa.schema([field for field in self.silver.schema if field.name in rows.column_names])
+        return rows.select(schema.names).cast(schema)
 
     def _overlapping(self, rows: pa.Table, day: str) -> list[str]:
         bounds = pc.min_max(rows.column("origin_sequence")).as_py()
