@@ -14,12 +14,13 @@ import pyarrow as pa
 import pytest
 from msgspec import to_builtins
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import CommitStateUnknownException
+from pyiceberg.exceptions import CommitStateUnknownException, RESTError
 
 from eyot_hub.errors import HubError
 from eyot_hub.jobs.bronze import PARTITION_BY, SCHEMA, bronze_table, position_id
 from eyot_hub.jobs.config import Config, ConfigError, convert
 from eyot_hub.jobs.iceberg_catalog import catalog_properties
+from eyot_hub.jobs.lake import existing_table
 from eyot_hub.jobs.table import Fenced, LakeTable
 from support.jobs_config import jobs_config
 from support.object_storage import ObjectStorage
@@ -106,6 +107,34 @@ def test_commits_in_each_catalog(lake: Config) -> None:
     assert one.version == before + 1
     assert (one.rows(), len(one.files())) == (25, 3)
     assert one.table_id == other.table_id
+
+
+def test_a_catalog_that_assigns_places_and_keeps_snapshots(tmp_path: Path) -> None:
+    """As Lakana does. The files are where the catalog says, and stay for as long as it keeps the snapshots."""
+    with RestCatalog(str(tmp_path / "catalog.db"), {"warehouse": str(tmp_path / "own")}, sovereign=True) as served:
+        lake = config(tmp_path, catalog={"type": "rest", "uri": served.uri, "places": "catalog"})
+        one, other = bronze_table(lake), bronze_table(lake)
+        assert one.root == other.root
+        assert one.root.startswith(str(tmp_path / "own"))
+        append(one, 1, 10)
+        append(one, 11, 10)
+        with pytest.raises(Fenced):
+            append(other, 1, 10)
+        one.maintain(compact=True, vacuum_hours=0)
+        other.refresh()
+        assert (other.rows(), len(other.files())) == (20, 1)
+        table = as_others(lake).load_table("eyot.bronze")
+        assert len(table.metadata.snapshots) == 3
+        for snapshot in table.metadata.snapshots[1:]:
+            assert table.scan(snapshot_id=snapshot.snapshot_id).to_arrow().num_rows == 20
+        assert len(read_by_duckdb(table.metadata_location)) == 20
+        found = existing_table(lake.lake, "bronze")
+        assert found is not None
+        assert (found.root, found.rows()) == (one.root, 20)
+    with RestCatalog(str(tmp_path / "catalog.db"), {"warehouse": str(tmp_path / "own")}, sovereign=True) as served:
+        lake = config(tmp_path, catalog={"type": "rest", "uri": served.uri, "namespace": "else"})
+        with pytest.raises(RESTError, match="the catalog assigns places"):
+            bronze_table(lake)
 
 
 def test_a_commit_whose_answer_is_lost(tmp_path: Path) -> None:

@@ -31,12 +31,16 @@ _STATUSES = {
 
 
 class RestCatalog:
-    """A running catalog; `uri` is its address. `lose_answers`: so many commits are made, and answered with an error."""
+    """A running catalog; `uri` is its address. `lose_answers`: so many commits are made, and answered with an error.
 
-    def __init__(self, database: str, properties: dict[str, str]) -> None:
+    `sovereign`: as some released catalogs do, it takes no places of tables from others, and lets nobody expire snapshots.
+    """
+
+    def __init__(self, database: str, properties: dict[str, str], *, sovereign: bool = False) -> None:
         self.catalog = load_catalog("served", type="sql", uri=f"sqlite:///{database}", **properties)
         self.requests = 0
         self.lose_answers = 0
+        self.sovereign = sovereign
         served = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -81,7 +85,7 @@ class RestCatalog:
                 return self._routed(method, parts, body)
         except tuple(_STATUSES) as error:
             status = next(status for kind, status in _STATUSES.items() if isinstance(error, kind))
-            return status, json.dumps({"error": {"message": str(error), "type": type(error).__name__, "code": status}})
+            return _refusal(status, type(error).__name__, str(error))
 
     def _routed(self, method: str, parts: list[str], body: bytes) -> tuple[int, str]:
         match method, parts:
@@ -92,7 +96,9 @@ class RestCatalog:
                 self.catalog.create_namespace(namespace)
                 return 200, json.dumps({"namespace": namespace, "properties": {}})
             case "POST", ["namespaces", namespace, "tables"]:
-                asked = CreateTableRequest.model_validate_json(body)
+                asked = CreateTableRequest.model_validate({"location": None, **json.loads(body)})
+                if self.sovereign and asked.location is not None:
+                    return _refusal(422, "ValidationError", "the catalog assigns places")
                 given: Any = {"partition_spec": asked.partition_spec} if asked.partition_spec is not None else {}
                 self.catalog.create_table(
                     (namespace, asked.name), asked.table_schema, asked.location, properties=asked.properties, **given
@@ -105,15 +111,17 @@ class RestCatalog:
                 return 204, ""
             case (("GET" | "HEAD"), ["namespaces", namespace, "tables", name]):
                 return 200, self._table(namespace, name)
-        return 404, json.dumps({"error": {"message": "no such path", "type": "NotFound", "code": 404}})
+        return _refusal(404, "NotFound", "no such path")
 
     def _commit(self, namespace: str, name: str, body: bytes) -> tuple[int, str]:
         asked = CommitTableRequest.model_validate_json(body)
+        if self.sovereign and any(update.action == "remove-snapshots" for update in asked.updates):
+            return _refusal(403, "PermissionDenied", "snapshots are the catalog's")
         table = self.catalog.load_table((namespace, name))
         done: CommitTableResponse = self.catalog.commit_table(table, asked.requirements, asked.updates)
         if self.lose_answers:
             self.lose_answers -= 1
-            return 500, json.dumps({"error": {"message": "lost", "type": "InternalServerError", "code": 500}})
+            return _refusal(500, "InternalServerError", "lost")
         return 200, done.model_dump_json(by_alias=True)
 
     def _table(self, namespace: str, name: str) -> str:
@@ -121,3 +129,7 @@ class RestCatalog:
         response = TableResponse(**{"metadata-location": table.metadata_location, "metadata": table.metadata})
         dump: Callable[..., str] = response.model_dump_json
         return dump(by_alias=True)
+
+
+def _refusal(status: int, kind: str, message: str) -> tuple[int, str]:
+    return status, json.dumps({"error": {"message": message, "type": kind, "code": status}})

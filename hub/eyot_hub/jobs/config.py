@@ -94,13 +94,17 @@ class _Section(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class IcebergCatalog(_Section):
-    """Where Iceberg tables are registered; `properties`: more of pyiceberg's, by its names."""
+    """Where Iceberg tables are registered; `properties`: more of pyiceberg's, by its names.
+
+    `places`: who says where a new table's files are: the lake (`lake.path` and the table's name) or the catalog.
+    """
 
     type: Literal["sql", "rest"] = "sql"
     name: str = "eyot"
     namespace: str = "eyot"
     uri: str = ""  # default: a database of SQLite in `lake.path`
     warehouse: str = ""
+    places: Literal["lake", "catalog"] = "lake"
     properties: dict[str, str] = {}
 
 

@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.conversions import from_bytes, to_bytes
 from pyiceberg.exceptions import (
     CommitFailedException,
+    ForbiddenError,
     NamespaceAlreadyExistsError,
     NoSuchTableError,
     TableAlreadyExistsError,
@@ -61,13 +63,15 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class IcebergLog:
     """The metadata of one Iceberg table."""
 
-    def __init__(self, spec: TableSpec, catalog: Catalog, identifier: tuple[str, ...]) -> None:
-        """Open the table. Raises NoSuchTableError."""
-        self._spec = spec
+    def __init__(self, spec: TableSpec, catalog: Catalog, identifier: tuple[str, ...], *, placed: bool = False) -> None:
+        """Open the table. `placed`: the catalog says where it is, not `spec`. Raises NoSuchTableError."""
         self._catalog = catalog
         self._identifier = identifier
         self._table: Table = catalog.load_table(identifier)
-        if self._table.location().rstrip("/") != location(spec):
+        if placed:
+            spec = replace(spec, root=self._table.location().removeprefix("file://").rstrip("/"))
+        self._spec = spec
+        if not placed and self._table.location().rstrip("/") != location(spec):
             raise HubError(
                 f"table {'.'.join(identifier)} of the catalog is at {self._table.location()}, not at {location(spec)}: "
                 "give lake.path or lake.catalog another value"
@@ -77,7 +81,9 @@ class IcebergLog:
         self._data_of: int | None = None
 
     @classmethod
-    def created(cls, spec: TableSpec, catalog: Catalog, identifier: tuple[str, ...]) -> IcebergLog:
+    def created(
+        cls, spec: TableSpec, catalog: Catalog, identifier: tuple[str, ...], *, placed: bool = False
+    ) -> IcebergLog:
         """Open the table; create it when missing."""
         if not cls.exists(catalog, identifier):
             schema = iceberg_schema(spec.schema)
@@ -87,10 +93,11 @@ class IcebergLog:
             ]
             _create_namespace(catalog, identifier[:-1])
             try:
-                catalog.create_table(identifier, schema, location(spec), PartitionSpec(*by), properties=PROPERTIES)
+                place = None if placed else location(spec)
+                catalog.create_table(identifier, schema, place, PartitionSpec(*by), properties=PROPERTIES)
             except TableAlreadyExistsError:
                 log.info("table %s was created by another job", ".".join(identifier))
-        return cls(spec, catalog, identifier)
+        return cls(spec, catalog, identifier, placed=placed)
 
     @staticmethod
     def exists(catalog: Catalog, identifier: tuple[str, ...]) -> bool:
@@ -98,6 +105,11 @@ class IcebergLog:
             return catalog.table_exists(identifier)
         except NoSuchTableError:
             return False
+
+    @property
+    def spec(self) -> TableSpec:
+        """The table's settings, with its place."""
+        return self._spec
 
     @property
     def schema(self) -> pa.Schema:
@@ -194,7 +206,7 @@ class IcebergLog:
 
     def _table_file(self, data: IcebergFile) -> TableFile:
         schema, by = self._table.schema(), self.partition_by
-        path = data.file_path.removeprefix(location(self._spec)).lstrip("/")
+        path = self._relative(data.file_path)
         return TableFile(
             uri=data.file_path.removeprefix("file://"),
             path=path,
@@ -240,10 +252,13 @@ class IcebergLog:
             except CommitFailedException as error:
                 log.info("table %s: old snapshots stay until the next time: %s", self._spec.root, error)
                 self.refresh()
+            except ForbiddenError as error:  # some catalogs let nobody else expire snapshots
+                log.info("table %s: old snapshots stay until the catalog expires them: %s", self._spec.root, error)
+                self.refresh()
 
     def _needed(self) -> set[str]:
         """Return the paths of all files that the metadata refers to, relative to the table."""
-        table, prefix = self._table, f"{location(self._spec)}/"
+        table = self._table
         names = {table.metadata_location, *(one.metadata_file for one in table.metadata.metadata_log)}
         manifests: dict[str, ManifestFile] = {}
         for snapshot in table.metadata.snapshots:
@@ -257,7 +272,14 @@ class IcebergLog:
             else:
                 entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
                 names |= {entry.data_file.file_path for entry in entries}
-        return {name.removeprefix(prefix) for name in names}
+        return set(map(self._relative, names))
+
+    def _relative(self, path: str) -> str:
+        """Return a file's path relative to the table. A catalog may name local files with or without their scheme."""
+        root, whole = f"{location(self._spec).removeprefix('file://')}/", path.removeprefix("file://")
+        if not whole.startswith(root):
+            raise HubError(f"table {self._spec.root}: its metadata names a file elsewhere, {path}")
+        return whole.removeprefix(root).lstrip("/")
 
 
 _namespaces = threading.Lock()

@@ -25,7 +25,8 @@ def open_table(lake: Lake, name: str, schema: pa.Schema, partition_by: tuple[str
     spec = TableSpec(root_of(lake, name), schema, partition_by, lake.compression, _storage(lake))
     if lake.format == "delta":
         return LakeTable(spec, DeltaLog.created(spec))
-    return LakeTable(spec, _iceberg_log().created(spec, _catalog(lake), identifier(lake, name)))
+    made = _iceberg_log().created(spec, _catalog(lake), identifier(lake, name), placed=_catalog_assigns(lake))
+    return LakeTable(made.spec, made)
 
 
 def table_exists(lake: Lake, name: str) -> bool:
@@ -42,7 +43,8 @@ def existing_table(lake: Lake, name: str) -> LakeTable | None:
     spec = TableSpec(root_of(lake, name), pa.schema([]), (), lake.compression, _storage(lake))
     if lake.format == "delta":
         return LakeTable.existing(spec, DeltaLog(spec))
-    return LakeTable.existing(spec, _iceberg_log()(spec, _catalog(lake), identifier(lake, name)))
+    found = _iceberg_log()(spec, _catalog(lake), identifier(lake, name), placed=_catalog_assigns(lake))
+    return LakeTable.existing(found.spec, found)
 
 
 def root_of(lake: Lake, name: str) -> str:
@@ -53,6 +55,10 @@ def root_of(lake: Lake, name: str) -> str:
 def identifier(lake: Lake, name: str) -> tuple[str, ...]:
     """Return a table's name in an Iceberg catalog: `silver/readings` is `silver_readings` of the namespace."""
     return *lake.catalog.namespace.split("."), name.replace("/", "_")
+
+
+def _catalog_assigns(lake: Lake) -> bool:
+    return lake.catalog.places == "catalog"
 
 
 def _storage(lake: Lake) -> tuple[tuple[str, str], ...]:
