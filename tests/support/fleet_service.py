@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,14 @@ def eventually(condition: Callable[[], object]) -> Any:
 
 
 def status(name: str, **more: Any) -> bytes:
-    made = {"device": name, "at": "2026-11-25T12:00:00Z", "every_s": 60.0, "version": "0.1.0", "uptime_s": 5.0, **more}
+    made = {
+        "device": name,
+        "at": datetime.now(UTC).isoformat(),
+        "every_s": 60.0,
+        "version": "0.1.0",
+        "uptime_s": 5.0,
+        **more,
+    }
     return msgspec.json.encode(msgspec.convert(made, DeviceStatus))
 
 
