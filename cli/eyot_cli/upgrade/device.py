@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from eyot_cli.failure import Failure
+from eyot_cli.upgrade.install.dpkg import INSTALLED, incomplete
 from eyot_cli.upgrade.manifest import PACKAGE, Device
 
 OS_RELEASE: Final = Path("/etc/os-release")
@@ -15,12 +16,10 @@ OS_RELEASE: Final = Path("/etc/os-release")
 
 def read_device(ring: str) -> Device:
     """Ask dpkg for the installed version and the architecture. Raises Failure."""
-    status = _said("dpkg-query", "-W", "-f=${db:Status-Status} ${Version}", PACKAGE).split()
-    if len(status) != 2 or status[0] != "installed":
-        raise Failure(
-            f"dpkg has {PACKAGE} as {' '.join(status) or 'unknown'}: dpkg --configure -a completes an installation"
-        )
-    return Device(status[1], _said("dpkg", "--print-architecture"), _release(), ring)
+    status, _, version = _said("dpkg-query", "-W", "-f=${db:Status-Status} ${Version}", PACKAGE).partition(" ")
+    if status != INSTALLED or not version:
+        raise Failure(incomplete(PACKAGE, status))
+    return Device(version, _said("dpkg", "--print-architecture"), _release(), ring)
 
 
 def _said(*command: str) -> str:

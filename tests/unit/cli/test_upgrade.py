@@ -388,9 +388,10 @@ def test_the_device_is_as_dpkg_says(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(device_module, "OS_RELEASE", release)
     make_dpkg(tmp_path / "bin", "0.2.0+deb12")
     assert read_device("field") == DEVICE
-    make_dpkg(tmp_path / "bin", "0.2.0+deb12", status="half-configured")
-    with pytest.raises(Failure, match="dpkg --configure -a"):
-        read_device("field")
+    for status, remedy in (("half-configured", "dpkg --configure -a"), ("half-installed", "dpkg -i eyot_VERSION.deb")):
+        make_dpkg(tmp_path / "bin", "0.2.0+deb12", status=status)
+        with pytest.raises(Failure, match=f"dpkg has eyot as {status}: {remedy} completes"):
+            read_device("field")
     (tmp_path / "bin" / "dpkg-query").write_text("#!/bin/sh\necho 'no packages found matching eyot' >&2\nexit 1\n")
     with pytest.raises(Failure, match="no packages found matching eyot: install eyot as a package first"):
         read_device("field")

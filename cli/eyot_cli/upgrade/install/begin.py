@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from eyot_cli.upgrade.install import rules, state, unit
-from eyot_cli.upgrade.install.dpkg import INSTALLED, Dpkg
+from eyot_cli.upgrade.install.dpkg import INSTALLED, Dpkg, incomplete
 from eyot_cli.upgrade.install.files import empty, open_regular, private_folder, remove, sync_folder
 from eyot_cli.upgrade.install.health import Clock, measure
 from eyot_cli.upgrade.install.places import SUFFIX, UNIT, Places
@@ -65,9 +65,7 @@ def _prepare(places: Places, dpkg: Dpkg, settings: Settings, clock: Clock) -> st
         remove(folder)
     installed_as, installed = dpkg.installed(rules.PACKAGE)
     if installed_as != INSTALLED:
-        raise Refused(
-            f"dpkg has {rules.PACKAGE} as {installed_as or 'unknown'}: dpkg --configure -a completes an installation"
-        )
+        raise Refused(incomplete(rules.PACKAGE, installed_as))
     offer = _chosen(places, dpkg, settings, installed)
     staged = _stage(places, offer)
     for name, expected in (

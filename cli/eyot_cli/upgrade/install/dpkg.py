@@ -21,6 +21,16 @@ _TOLD: Final = 600
 INSTALLED: Final = "installed"
 
 
+def incomplete(package: str, status: str) -> str:
+    """Say that dpkg has the package in another state than `INSTALLED`, and what completes the installation."""
+    # What dpkg was unpacking when it was cut, dpkg alone takes again: apt finds no archive of it.
+    if status in ("", "not-installed", "config-files", "half-installed"):
+        remedy = f"dpkg -i {package}_VERSION.deb"
+    else:
+        remedy = "dpkg --configure -a"
+    return f"dpkg has {package} as {status or 'unknown'}: {remedy} completes an installation"
+
+
 class Dpkg:
     """dpkg on this machine, or below another root with a database of its own."""
 
