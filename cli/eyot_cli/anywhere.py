@@ -34,12 +34,19 @@ def _with_those_below(command: click.Command) -> Iterator[click.Command]:
             yield from _with_those_below(each)
 
 
+class OptionBehind(click.Option):
+    """No help tells of it, for it would stand there at every command; shells complete it."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        return None
+
+
 def _behind(option: click.Option) -> click.Option:
     """Return an option for use after a command: it changes the target in the command's context."""
     made = copy.copy(option)
+    made.__class__ = OptionBehind
     made.name = f"{_BEHIND}{option.name}"  # `eyot sync forget STREAM SERVER` has an argument with the option's name
     made.envvar = None
-    made.hidden = True
     made.expose_value = False
     made.callback = _change
     return made

@@ -17,8 +17,8 @@ ASKED_BY = "_EYOT_COMPLETE"
 def completion(context: click.Context, shell: str) -> None:
     """Print the completion script for SHELL.
 
-    bash: eval "$(eyot completion bash)" in ~/.bashrc. zsh: the same in ~/.zshrc. fish: eyot completion fish |
-    source in ~/.config/fish/config.fish.
+    bash: eval "$(eyot completion bash)" in ~/.bashrc. zsh: eval "$(eyot completion zsh)" in ~/.zshrc, after
+    compinit. fish: eyot completion fish | source in ~/.config/fish/config.fish.
     """
     made = get_completion_class(shell)
     assert made is not None, "click knows it"

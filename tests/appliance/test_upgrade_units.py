@@ -1,4 +1,4 @@
-"""The units beside the daemon's, for upgrades, renewals, configuration and the fleet, and the package that a device makes again of what is installed."""
+"""The daemon's unit and those for upgrades, renewals, configuration and the fleet, and the package that a device makes again of what is installed."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from eyot_cli.upgrade.install.dpkg import Dpkg
 from eyot_cli.upgrade.install.repack import repack
 
 UNITS = (
+    "eyotd.service",
     *("eyot-upgrade.path", "eyot-upgrade.service", "eyot-upgrade-fetch.service", "eyot-upgrade-fetch.timer"),
     *("eyot-renew.service", "eyot-renew.timer"),
     *("eyot-configure.service", "eyot-configure.timer", "eyot-fleet.service"),
@@ -24,9 +25,9 @@ def units(package: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     """The units by their names, with what they start where it was unpacked."""
     root = tmp_path_factory.mktemp("root")
     subprocess.run(["dpkg-deb", "-x", package, root], check=True)
-    found = {path.name: path for path in root.glob("**/systemd/system/eyot-*")}
-    for path in found.values():
-        path.write_text(path.read_text().replace("ExecStart=/usr/", f"ExecStart={root}/usr/"))
+    found = {path.name: path for path in root.glob("**/systemd/system/eyot*") if path.is_file()}
+    for path in (*found.values(), *root.glob("**/systemd/system/eyot*.d/*.conf")):
+        path.write_text(re.sub(r"(?m)^(Exec\w+)=/usr/", rf"\1={root}/usr/", path.read_text()))
     return found
 
 
@@ -35,7 +36,7 @@ def test_systemd_reads_every_line_of_the_units(units: dict[str, Path]) -> None:
     checked = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", *units.values()], capture_output=True, text=True, check=False
     )
-    ours = [line for line in (checked.stdout + checked.stderr).splitlines() if "eyot-" in line]
+    ours = [line for line in (checked.stdout + checked.stderr).splitlines() if "eyot" in line]
     assert ours == []
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from eyot_cli.anywhere import OptionBehind
 from eyot_cli.main import cli
 from eyot_cli.trust.group import trust
 from eyot_daemon.config.flags import _FLAGS
@@ -35,7 +36,7 @@ def described(text: str) -> list[str]:
 
 
 def options_of(command: click.Command) -> list[str]:
-    options = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
+    options = [each for each in command.params if isinstance(each, click.Option) and not isinstance(each, OptionBehind)]
     return [name for each in options for name in (*each.opts, *each.secondary_opts)]
 
 
@@ -106,7 +107,9 @@ def test_eyot_trust() -> None:
         arguments = [each for each in command.params if isinstance(each, click.Argument)]
         words = [each.metavar or str(each.name).upper() for each in arguments]
         assert heads[name] == " ".join([name, *words]), name
-        options = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
+        options = [
+            each for each in command.params if isinstance(each, click.Option) and not isinstance(each, OptionBehind)
+        ]
         same(described(page[heads[name]]), [part for each in options for part in (*each.opts, *each.secondary_opts)])
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from eyot_cli.anywhere import OptionBehind
 from eyot_cli.failure import Failure
 from eyot_cli.target import Target
 from eyot_cli.trust.directories import Directories, Environment
@@ -46,7 +47,7 @@ class TrustCommand(click.Command):
         super().__init__(*args, **kwargs)
         taken = {name for each in self.params for name in each.opts}
         for option in _everywhere():
-            option.hidden = True
+            option.__class__ = OptionBehind
             if taken.isdisjoint(option.opts):
                 self.params.append(option)
 
