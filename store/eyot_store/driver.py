@@ -33,6 +33,12 @@ class Driver(Protocol):
     def stop(self) -> None:
         """Commit everything that was submitted, then end."""
 
+    def hold(self) -> None:
+        """Keep what is submitted until `release`. In the loop's thread."""
+
+    def release(self) -> None:
+        """Hand over what was kept."""
+
     def set_window(self, seconds: float) -> None:
         """Let a group of patient transactions wait up to this long for others. In the loop's thread."""
 
@@ -46,25 +52,40 @@ class Driver(Protocol):
 class ThreadDriver:
     """Commits in one thread; a group is what gathered during the last flush. `finished` runs in that thread.
 
-    With a window, a group waits for more as long as all of its transactions are patient.
+    With a window, a group waits for more as long as all of its transactions are patient. What is submitted between `hold` and `release`
+    comes to the thread at once: it would wake up for the first of many, contend for the interpreter, and flush a few.
     """
 
     def __init__(self, committer: Committer, finished: Callable[[Group], None]) -> None:
         self._committer = committer
         self._finished = finished
         self._queue: SimpleQueue[Txn | None] = SimpleQueue()
+        self._kept: list[Txn] | None = None  # None: nothing is held
         self._window_s = 0.0
         self._since = 0.0  # when what the thread is at began (monotonic); 0: it waits for work
         self._thread = threading.Thread(target=self._run, name="eyot-commit", daemon=True)
         self._thread.start()
 
     def submit(self, txn: Txn) -> None:
-        self._queue.put(txn)
+        if self._kept is None:
+            self._queue.put(txn)
+        else:
+            self._kept.append(txn)
+
+    def hold(self) -> None:
+        if self._kept is None:
+            self._kept = []
+
+    def release(self) -> None:
+        kept, self._kept = self._kept, None
+        for txn in kept or ():
+            self._queue.put(txn)
 
     def set_window(self, seconds: float) -> None:
         self._window_s = seconds
 
     def stop(self) -> None:
+        self.release()
         self._queue.put(None)
         self._thread.join()
 
@@ -139,6 +160,12 @@ class InlineDriver:
         if self._committer.untidy:
             self._committer.tidy()
         return len(group)
+
+    def hold(self) -> None:
+        """Do nothing: the caller says when to commit."""
+
+    def release(self) -> None:
+        """Do nothing: the caller says when to commit."""
 
     def set_window(self, seconds: float) -> None:
         """Ignore it: the caller says when to commit."""

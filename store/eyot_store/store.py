@@ -285,6 +285,14 @@ class Store:
         self.backlog_txns += 1
         self._driver.submit(txn)
 
+    def hold(self) -> None:
+        """Keep what is submitted until `release`: it becomes one group of transactions."""
+        self._driver.hold()
+
+    def release(self) -> None:
+        """Have the committing side take what was submitted since `hold`."""
+        self._driver.release()
+
     def abort(self, txn: Txn) -> None:
         """Roll back a transaction that was not submitted."""
         if txn.state != OPEN:

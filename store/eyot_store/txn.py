@@ -13,6 +13,8 @@ from functools import reduce
 from operator import or_
 from typing import Any, Protocol
 
+import msgspec
+
 from eyot_store.errors import StoreError
 
 Done = Callable[[StoreError | None], None]
@@ -64,15 +66,16 @@ _NEEDS = {
 }
 
 
-class AppendRun:
+Items = list[tuple[bytes, bytes]]
+"""Keys and records."""
+
+
+class AppendRun(msgspec.Struct, eq=False, gc=False):
     """Records to append, ascending: `items` are (key, record), `bytes` their counted size."""
 
-    __slots__ = ("bytes", "items", "last_ts_ns")
-
-    def __init__(self) -> None:
-        self.items: list[tuple[bytes, bytes]] = []
-        self.bytes = 0
-        self.last_ts_ns = 0
+    items: Items = []
+    bytes: int = 0
+    last_ts_ns: int = 0
 
     def copy(self) -> AppendRun:
         run = AppendRun()
@@ -111,43 +114,30 @@ class StagedLog(Protocol):
         """``part`` is committed, or failed."""
 
 
-class LogPart:
+class LogPart(msgspec.Struct, eq=False):
     """The operations of one transaction on one log."""
 
-    __slots__ = (
-        "added",
-        "appends",
-        "before",
-        "config",
-        "creates",
-        "deletes",
-        "epoch",
-        "last_seq",
-        "last_ts_ns",
-        "log",
-        "ops",
-        "ranges",
-        "removed",
-        "removes",
-        "txn",
-    )
-
-    def __init__(self, txn: Txn, log: StagedLog, epoch: int) -> None:
-        self.txn = txn
-        self.log = log
-        self.epoch = epoch
-        self.ops: list[tuple[Op, Any]] = []
-        self.appends: AppendRun | None = None  # the run of appends that may still grow
-        self.removes: list[tuple[bytes, int]] | None = None  # the run of removals that may still grow
-        self.added: dict[int, tuple[bytes, int]] = {}  # seq -> subject, bytes counted
-        self.before: dict[bytes, int] = {}  # subject -> its last sequence before this part, where subjects are known
-        self.removed: dict[int, tuple[bytes, int]] = {}  # seq -> subject, bytes counted
-        self.ranges: list[HiddenRange] = []
-        self.last_seq = 0  # of the log after this part; 0: unchanged
-        self.last_ts_ns = 0
-        self.config: bytes | None = None
-        self.creates = False
-        self.deletes = False
+    txn: Txn
+    log: StagedLog
+    epoch: int
+    ops: list[tuple[Op, Any]] = []
+    #: the run of appends that may still grow
+    appends: AppendRun | None = None
+    #: the run of removals that may still grow
+    removes: list[tuple[bytes, int]] | None = None
+    #: sequence -> subject, bytes counted
+    added: dict[int, tuple[bytes, int]] = {}
+    #: subject -> its last sequence before this part, where subjects are known
+    before: dict[bytes, int] = {}
+    #: sequence -> subject, bytes counted
+    removed: dict[int, tuple[bytes, int]] = {}
+    ranges: list[HiddenRange] = []
+    #: of the log after this part; 0: unchanged
+    last_seq: int = 0
+    last_ts_ns: int = 0
+    config: bytes | None = None
+    creates: bool = False
+    deletes: bool = False
 
     def push(self, op: Op, data: Any) -> None:
         """Add an operation other than an append or a removal."""
@@ -179,37 +169,29 @@ class Closing(Protocol):
         """Receive the result. Not called for a transaction that was rolled back before its submission."""
 
 
-class Txn:
+class Txn(msgspec.Struct, eq=False):
     """Operations under way. Filled through the logs' methods, handed in once with `Store.submit`."""
 
-    __slots__ = (
-        "bytes",
-        "closing",
-        "done",
-        "durable",
-        "error",
-        "frame",
-        "kinds",
-        "parts",
-        "passed",
-        "patient",
-        "queued",
-        "state",
-    )
-
-    def __init__(self) -> None:
-        self.parts: dict[int, LogPart] = {}
-        self.bytes = 0  # of records and other values, as they go to disk
-        self.kinds = 0  # of operations, `1 << op` each
-        self.durable = False  # touches something on disk
-        self.state: int = OPEN
-        self.done: Done | None = None
-        self.closing: tuple[Closing, ...] = ()
-        self.frame = 0  # of the journal that holds it; 0 = it is in LMDB
-        self.passed = 0  # the last frame that LMDB held before it applied this directly
-        self.patient = False  # its group may wait for others (`Store.set_group_window`)
-        self.queued = False  # waits for the committing side
-        self.error: StoreError | None = None  # refused before it got there
+    parts: dict[int, LogPart] = {}
+    #: of records and other values, as they go to disk
+    bytes: int = 0
+    #: of operations, `1 << op` each
+    kinds: int = 0
+    #: touches something on disk
+    durable: bool = False
+    state: int = OPEN
+    done: Done | None = None
+    closing: tuple[Closing, ...] = ()
+    #: of the journal that holds it; 0 = it is in LMDB
+    frame: int = 0
+    #: the last frame that LMDB held before it applied this directly
+    passed: int = 0
+    #: its group may wait for others (`Store.set_group_window`)
+    patient: bool = False
+    #: waits for the committing side
+    queued: bool = False
+    #: refused before it got there
+    error: StoreError | None = None
 
     def refuse(self, error: StoreError) -> None:
         """Fail before any work; only the kinds of the operations are kept, for what depends on them."""

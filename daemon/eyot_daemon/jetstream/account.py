@@ -143,12 +143,13 @@ class JetStreamAccount:
         """Return the context of configuration checks in this account."""
         limit_s = self.server.options.limits.duplicate_window_s
         limits = self.limits.of_replicas(asked.num_replicas) if self.limits is not None else None
-        self._taken.follow((name, stream.config, stream.config.subjects) for name, stream in self.streams.items())
+        configs = {name: stream.config for name, stream in self.streams.items()}
+        self._taken.follow((name, config, config.subjects) for name, config in configs.items())
         return ConfigRules(
             taken=self._taken,
             max_bytes_required=limits is not None and limits.max_bytes_required,
             stream_bytes_max=limits.stream_bytes_max(asked.storage) if limits is not None else -1,
-            streams={name: stream.config for name, stream in self.streams.items()},
+            streams=configs,
             duplicate_window_max_ns=int(limit_s * 1e9),
         )
 

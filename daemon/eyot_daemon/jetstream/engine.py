@@ -64,6 +64,7 @@ class JetStream:
         self.server.wall_clock.on_jump = self._clock_jumped
         self.server.wall_clock.on_right = self._clock_was_right
         store.on_fence = self._went_offline
+        broker.turn_store = store
 
     @property
     def options(self) -> JetStreamOptions:

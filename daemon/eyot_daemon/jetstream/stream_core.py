@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
 
 from eyot_daemon.jetstream.config.rules import FLASH_KEY, FLASH_PACED
 from eyot_store.errors import StoreError
@@ -105,7 +108,7 @@ class Expired(NamedTuple):
     size: int
 
 
-class Batch:
+class Batch(msgspec.Struct, eq=False):
     """The effects of one transaction of a stream after its commit.
 
     `acks`         (reply, PubAck) to send once it is on flash
@@ -123,38 +126,20 @@ class Batch:
     `then`         called last, with the error if there was one
     """
 
-    __slots__ = (
-        "acks",
-        "expired",
-        "msg_ids",
-        "purged",
-        "removed",
-        "republished",
-        "schedules",
-        "schedules_before",
-        "schedules_due",
-        "singly",
-        "size",
-        "stored",
-        "then",
-        "ttls",
-    )
-
-    def __init__(self) -> None:
-        self.acks: list[tuple[bytes, bytes]] = []
-        self.msg_ids: dict[bytes, int] = {}
-        self.removed: list[int] = []
-        self.expired: list[Expired] = []
-        self.purged = False
-        self.singly = True
-        self.republished: list[Republished] = []
-        self.stored = 0
-        self.size = 0
-        self.ttls: list[tuple[int, int]] = []
-        self.schedules: list[tuple[int, int]] = []
-        self.schedules_due: list[tuple[int, int]] = []
-        self.schedules_before: list[tuple[bytes, int]] = []
-        self.then: list[CommitCallback] = []
+    acks: list[tuple[bytes, bytes]] = []
+    msg_ids: dict[bytes, int] = {}
+    removed: list[int] = []
+    expired: list[Expired] = []
+    purged: bool = False
+    singly: bool = True
+    republished: list[Republished] = []
+    stored: int = 0
+    size: int = 0
+    ttls: list[tuple[int, int]] = []
+    schedules: list[tuple[int, int]] = []
+    schedules_due: list[tuple[int, int]] = []
+    schedules_before: list[tuple[bytes, int]] = []
+    then: list[CommitCallback] = []
 
     def note_purged(self, count: int) -> None:
         """Note that a purge by subject, or down to a number, removed `count` messages."""
@@ -237,7 +222,7 @@ class StreamCore:
         txn.patient = batch.stored > 0 and self.config.metadata.get(FLASH_KEY) == FLASH_PACED
         self._in_flight.append(batch)
         try:
-            self.store.submit(txn, lambda failure: self._through(batch, failure))
+            self.store.submit(txn, partial(self._through, batch))
         except StoreError as failure:
             self._through(batch, failure)
 

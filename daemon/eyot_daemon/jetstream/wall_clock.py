@@ -48,20 +48,21 @@ AGREES_S = 300.0
 class ClockWatch:
     """Detects jumps of the wall clock against the monotonic clock; one object for the server."""
 
-    __slots__ = ("_clock", "_offset_ns")
+    __slots__ = ("_clock", "_offset_ns", "now_ns")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._offset_ns = self._offset()
+        self._offset_ns = 0
+        #: the wall time of the last call
+        self.now_ns = 0
+        self.jumped_ns()
 
     def jumped_ns(self) -> int:
         """Return the jump of the wall clock since the last call, ns; 0: none."""
-        before, self._offset_ns = self._offset_ns, self._offset()
-        jump = self._offset_ns - before
-        return jump if abs(jump) >= JUMP_NS_MIN else 0
-
-    def _offset(self) -> int:
-        return self._clock.now_ns() - int(self._clock.monotonic() * 1e9)
+        now_ns = self.now_ns = self._clock.now_ns()
+        before, offset_ns = self._offset_ns, now_ns - int(self._clock.monotonic() * 1e9)
+        self._offset_ns = offset_ns
+        return 0 if -JUMP_NS_MIN < offset_ns - before < JUMP_NS_MIN else offset_ns - before
 
 
 class ClockCredits:
@@ -261,13 +262,17 @@ class WallClock:
         self.on_jump: Callable[[int], None] = lambda ns: None
         self.on_right: Callable[[], None] = lambda: None
 
-    def watch(self) -> None:
-        """Asked before anything is stored or expires by time: if the wall clock has jumped, no message has aged by that."""
+    def watch(self) -> int:
+        """Asked before anything is stored or expires by time: if the wall clock has jumped, no message has aged by that.
+
+        Returns the wall time, ns.
+        """
         jump_ns = self._watch.jumped_ns()
         if jump_ns:
             log.warning("The clock jumped by %.1f s", jump_ns / 1e9)
             self.trust.jumped(jump_ns)
             self.on_jump(jump_ns)
+        return self._watch.now_ns
 
     def look(self) -> None:
         """Asked now and then: has the clock jumped, and is it known by now to be right?"""

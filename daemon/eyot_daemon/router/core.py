@@ -36,6 +36,18 @@ class RecordedLink(Protocol):
     def state(self) -> LinkState: ...
 
 
+class TurnStore(Protocol):
+    """Where destinations hand in what they store (`Store`)."""
+
+    def hold(self) -> None:
+        """Keep what is handed in until `release`."""
+        ...
+
+    def release(self) -> None:
+        """Begin to commit what was kept."""
+        ...
+
+
 class BrokerCore:
     """Options, identity, clock, randomness and the turn. `Broker` adds the accounts."""
 
@@ -55,6 +67,8 @@ class BrokerCore:
         self.config_loaded_ns = self.started_ns
         self.reloads = ReloadReport(os.getpid())
         self._dirty: list[Flushing] = []
+        #: what the streams of a turn store together; None: no JetStream
+        self.turn_store: TurnStore | None = None
         self._stall_s = 0.0
         self._gate: Gate | None = None
         self.slow_consumers = 0
@@ -89,6 +103,17 @@ class BrokerCore:
         A destination that fails to send closes itself, which may mark others dirty (advisories, interest): they are
         flushed too.
         """
+        store = self.turn_store if len(self._dirty) > 1 else None
+        if store is None:
+            self._flush_all()
+            return
+        store.hold()
+        try:
+            self._flush_all()
+        finally:
+            store.release()
+
+    def _flush_all(self) -> None:
         while self._dirty:
             dirty, self._dirty = self._dirty, []
             for dest in dirty:

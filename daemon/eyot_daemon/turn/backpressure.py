@@ -20,11 +20,12 @@ class Gate:
     def __init__(self, timers: Timers, is_shut: Callable[[], bool]) -> None:
         self._timers = timers
         self._is_shut = is_shut
-        self._waiting: dict[Resume, TimerHandle] = {}
+        #: who waits; whoever asks for each message finds that out without a call
+        self.waiting: dict[Resume, TimerHandle] = {}
 
     def __len__(self) -> int:
         """Return how many wait."""
-        return len(self._waiting)
+        return len(self.waiting)
 
     @property
     def is_shut(self) -> bool:
@@ -32,15 +33,15 @@ class Gate:
 
     def wait(self, resume: Resume, seconds_max: float) -> None:
         """Call `resume` once, when the gate opens or `seconds_max` have passed."""
-        self._waiting[resume] = self._timers.call_later(seconds_max, lambda: self._out_of_patience(resume))
+        self.waiting[resume] = self._timers.call_later(seconds_max, lambda: self._out_of_patience(resume))
 
     def _out_of_patience(self, resume: Resume) -> None:
-        if self._waiting.pop(resume, None) is not None:
+        if self.waiting.pop(resume, None) is not None:
             resume()
 
     def open(self) -> None:
         """Release all waiting connections."""
-        waiting, self._waiting = self._waiting, {}
+        waiting, self.waiting = self.waiting, {}
         for resume, timer in waiting.items():
             timer.cancel()
             resume()

@@ -112,8 +112,6 @@ class Log:
         """Apply the result of `part`: committed or failed. The store calls this in submit order."""
         if error is None:
             self.backend.committed(part)
-        self.stager.settled(part)
-        if error is None:
             self.stager.committed(part)
             if part.config is not None:
                 self._committed_config = part.config

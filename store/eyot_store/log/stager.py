@@ -71,9 +71,7 @@ class LogStager:
         elif seq > JUMP_MAX:
             self._check_jump(seq)
         part = txn.parts.get(self._stream_id) or self.join(txn)
-        run = part.appends
-        if run is None:
-            run = self._append_run(part)
+        run = part.appends or self._append_run(part)
         size = self._size_of(subject, header, payload)
         run.bytes += size
         run.last_ts_ns = ts_ns
@@ -171,15 +169,12 @@ class LogStager:
 
     # -- settling ----------------------------------------------------------------------------------------------------
 
-    def settled(self, part: LogPart) -> None:
-        """`part` is not under way any more."""
-        self._view.parts.remove(part)
-        if self._appender is part:
-            self._appender = None
-
     def committed(self, part: LogPart) -> None:
         """`part` is on disk."""
         view = self._view
+        view.parts.remove(part)
+        if self._appender is part:
+            self._appender = None
         if part.last_seq > view.committed_seq:
             view.committed_seq = part.last_seq
         if part.last_ts_ns:
@@ -197,6 +192,9 @@ class LogStager:
         if part.txn.state != OPEN:
             self._epoch += 1  # one that was not handed in broke nothing: what is under way may still fail
         view, state, index = self._view, self._view.state, self._index
+        view.parts.remove(part)
+        if self._appender is part:
+            self._appender = None
         state.sequences_fell_back()
         for seq, (subject, size) in part.added.items():
             remover = view.hidden.pop(seq, None)
@@ -246,10 +244,9 @@ class LogStager:
     def _take_turn(self, part: LogPart) -> None:
         """Reserve the sequences for `part`: they are given in submit order, so only one open transaction may give them."""
         appender = self._appender
-        if appender is not part:
-            if appender is not None and appender.txn.state == OPEN:
-                raise RuntimeError(f"{self._owner!r}: another open transaction appends to this log")
-            self._appender = part
+        if appender is not None and appender is not part and appender.txn.state == OPEN:
+            raise RuntimeError(f"{self._owner!r}: another open transaction appends to this log")
+        self._appender = part
 
     def _append_run(self, part: LogPart) -> AppendRun:
         self._take_turn(part)

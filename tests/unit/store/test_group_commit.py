@@ -413,6 +413,22 @@ def test_patient_transactions_wait_for_others() -> None:
     assert groups.groups == [sent]
 
 
+def test_what_is_held_is_handed_over_when_it_is_released() -> None:
+    """The thread learns of none of it before it is released; the end releases, too."""
+    groups = Groups(0.0)
+    groups.driver.hold()
+    sent = [groups.submit(patient=False) for _ in range(100)]
+    assert groups.driver._queue.empty()
+    assert not groups.groups
+    groups.driver.hold()  # once more is as good as once
+    groups.driver.release()
+    alone = groups.submit(patient=False)
+    groups.driver.hold()
+    last = groups.submit(patient=False)
+    groups.driver.stop()
+    assert [txn for group in groups.groups for txn in group] == [*sent, alone, last]
+
+
 def test_a_window_ends() -> None:
     groups = Groups(0.01)
     first = groups.submit(patient=True)

@@ -41,7 +41,7 @@ class StoreGate(Gate):
 
     def __init__(self, timers: Timers, store: Store) -> None:
         super().__init__(timers, lambda: store.congested)
-        self._store = store
+        self.store = store
         self._asked = False
         self.streams_refused = 0
         self.streams_held = 0
@@ -51,7 +51,7 @@ class StoreGate(Gate):
         self.streams_held += 1
         if not self._asked:
             self._asked = True
-            self._store.on_relief(self._relieved)
+            self.store.on_relief(self._relieved)
 
     def _relieved(self) -> None:
         self._asked = False
@@ -83,7 +83,7 @@ class IngestLimiter:
         self._bytes = 0
         self._told = False
         self.refused = 0
-        self.gate = IngestGate(stream.timers, self._is_half_full, store_gate)
+        self.gate = IngestGate(stream.timers, lambda: self.shut_gate() is self.gate, store_gate)
 
     def admitted(self, messages: list[Published]) -> list[Published]:
         """Return the messages of a turn that may be stored; refuse the others."""
@@ -110,9 +110,9 @@ class IngestLimiter:
 
     def shut_gate(self) -> Gate | None:
         """Return the gate at which publishers to the stream wait; None: they need not wait."""
-        if self._is_half_full():
+        if self._msgs * 2 > self._msgs_max or self._bytes * 2 > self._bytes_max:
             return self.gate
-        return self._store_gate if self._store_gate.is_shut else None
+        return self._store_gate if self._store_gate.store.congested else None
 
     def note_staged(self, batch: Batch, size: int) -> None:
         """Count a submitted transaction of published messages; `size`: its bytes."""
@@ -126,13 +126,10 @@ class IngestLimiter:
         self._bytes -= batch.size
         if refused:
             self._count_refused(batch.stored)
-        if len(self.gate) and self._msgs * 4 <= self._msgs_max and self._bytes * 4 <= self._bytes_max:
+        if self.gate.waiting and self._msgs * 4 <= self._msgs_max and self._bytes * 4 <= self._bytes_max:
             self.gate.open()
         if not self._msgs:
             self._told = False
-
-    def _is_half_full(self) -> bool:
-        return self._msgs * 2 > self._msgs_max or self._bytes * 2 > self._bytes_max
 
     def _count_refused(self, msgs: int) -> None:
         self.refused += msgs

@@ -245,8 +245,7 @@ class MessageStager:
 
     def _start_ns(self) -> int:
         """Return the time of the batch: the clock's, but not before the last message if the clock was only nudged."""
-        self._parts.wall_clock.watch()
-        now_ns = self._stream.clock.now_ns()
+        now_ns = self._parts.wall_clock.watch()
         last_ns = self._log.state.last_ts_ns
         return last_ns + 1 if 0 <= last_ns - now_ns < CLOCK_STEP_NS else now_ns
 

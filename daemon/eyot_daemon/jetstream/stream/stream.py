@@ -304,7 +304,7 @@ class Stream:
     def flush(self) -> None:
         """End of the turn: ingest the queued messages."""
         messages = self.ingest_queue.take()
-        if not messages or not self.live:
+        if not messages or not self.core.live:
             return
         messages = self.ingest_limiter.admitted(messages)
         if messages:
@@ -340,11 +340,15 @@ class Stream:
             self.ingest.failed(batch, failure)
         else:
             self._failing = ""
-            self.ingest.republish(batch)
-            self.account.answer(batch.acks)
-            self._tell_consumers(batch)
+            if batch.republished:
+                self.ingest.republish(batch)
+            if batch.acks:
+                self.account.answer(batch.acks)
+            if self._consumers or batch.expired:
+                self._tell_consumers(batch)
             if batch.stored:
-                self.expiry.stored(batch.ttls)
+                if batch.ttls or self.core.config.max_age:
+                    self.expiry.stored(batch.ttls)
                 for step in self.when_stored:
                     step()
             if batch.schedules:
