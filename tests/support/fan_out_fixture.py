@@ -123,6 +123,8 @@ def fanned_out(twin: int, seed: int) -> list[object]:
                 b"a.b",
                 b"c.d.e",
                 b"_INBOX.x.1",
+                b"_INBOX.x.2",
+                b"a.c",
                 b"$JS.x",
                 b"$KV.b.k",
                 b"$KVx",
@@ -144,7 +146,7 @@ def fanned_out(twin: int, seed: int) -> list[object]:
     for piece in hostile.cut(rng, data):
         for row in scanner.feed(piece):
             fixture.publish(row)
-    inboxes = [b"a", b"b", b"_INBOX.x.1", b"_INBOX.x.2", b"none", b"c.d.e"]
+    inboxes = [b"a", b"b", b"a.b", b"a.c", b"_INBOX.x.1", b"_INBOX.x.2", b"none", b"c.d.e"]
     fixture.answer([(rng.choice(inboxes), b"y" * rng.choice([0, 3, 11, 1000])) for _ in range(rng.randrange(40))])
     fixture.hand_out(rng, [b"%d\r\n%b\r\n" % (size, b"z" * size) for size in rng.sample(range(20), 3)])
     return fixture.state()

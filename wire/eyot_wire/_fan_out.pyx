@@ -182,6 +182,8 @@ cdef class FanOut:
     cdef public bint looks_at_headers
     cdef unsigned int _passed  # subjects whose match was computed and not remembered
     cdef bint _flushed  # a destination has flushed: what was found out before is void
+    cdef bytes _prefix  # of the last subject looked up as an inbox; None: not known, or void
+    cdef object _of_prefix  # the only subscription to `<prefix>.*`, if it is in no queue group; None: there is none such
     cdef list _writing  # destinations with pieces; empty between calls
     cdef bint _is_long  # the row is worth a system call of its own for each destination
 
@@ -226,6 +228,7 @@ cdef class FanOut:
                     if self._flushed:
                         self._flushed = False
                         match = checked = subject = only = gathers = None
+                        self._prefix = self._of_prefix = None
                         mappings = self._mappings if self._mappings else None
                         if mappings is not None:
                             self._mapped_heads = mappings.heads
@@ -282,6 +285,7 @@ cdef class FanOut:
                 elif reaches:
                     self._hand_out(match, data, place)
         finally:
+            self._prefix = self._of_prefix = None
             if PyList_GET_SIZE(self._writing):
                 self._write_pieces()
             client.in_msgs += msgs
@@ -313,8 +317,11 @@ cdef class FanOut:
                 or memcmp(PyBytes_AS_STRING(to), PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(to)) != 0
             ):
                 self._flushed = False
+                self._prefix = self._of_prefix = None
                 subject = to
-                sub = self._inbox(subject)
+                sub = None
+                if PyDict_GetItemWithError(<dict?>self._index.recent, subject) == NULL:
+                    sub = self._inbox(subject)
                 if sub is None:
                     match = self._match(subject)
                     if PyTuple_GET_SIZE(match.plain) != 1 or PyTuple_GET_SIZE(match.groups):
@@ -328,6 +335,7 @@ cdef class FanOut:
                 break
             self._send_own(sub, subject, payload)
             at += 1
+        self._prefix = self._of_prefix = None
         return at
 
     def append(self, Interest sub not None, bytes subject not None, list tails not None, Py_ssize_t size, bint has_header):
@@ -406,22 +414,27 @@ cdef class FanOut:
                 and memcmp(PyBytes_AS_STRING(subject), PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head)) == 0
             ):
                 return True
-        return PyDict_GetItemWithError(self._mapped_literals, subject) != NULL
+        return len(self._mapped_literals) > 0 and PyDict_GetItemWithError(self._mapped_literals, subject) != NULL
 
     cdef Interest _inbox(self, bytes subject):
         # Returns the subscription to `<prefix>.*` of the client that gave out such a reply subject, if the subject
         # reaches nothing else. A reply subject is mostly used once: to compute and remember its match costs as much as
-        # all other work for the answer.
+        # all other work for the answer. The caller knows that the subject is none of the recent ones.
         cdef const char* text = PyBytes_AS_STRING(subject)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(subject)
         cdef const char* dot = <const char*>memrchr(text, 46, size)
         cdef PyObject* found
-        if dot == NULL or dot == text + size - 1 or PyDict_GetItemWithError(<dict?>self._index.recent, subject) != NULL:
+        if dot == NULL or dot == text + size - 1:
             return None
-        found = PyDict_GetItemWithError(self._inboxes, PyBytes_FromStringAndSize(text, dot - text))
-        if found == NULL or not isinstance(<object>found, Interest) or (<object>found).queue:
-            return None
-        if not isinstance((<Interest>found).dest, OutBuffer):
+        if (
+            self._prefix is None
+            or PyBytes_GET_SIZE(self._prefix) != dot - text
+            or memcmp(PyBytes_AS_STRING(self._prefix), text, dot - text) != 0
+        ):
+            self._prefix = PyBytes_FromStringAndSize(text, dot - text)
+            found = PyDict_GetItemWithError(self._inboxes, self._prefix)
+            self._of_prefix = None if found == NULL or not isinstance(<object>found, Interest) or (<object>found).queue else <object>found
+        if self._of_prefix is None or not isinstance((<Interest>self._of_prefix).dest, OutBuffer):
             return None
         if PyDict_GetItemWithError(self._literals, subject) != NULL:
             return None
@@ -430,7 +443,7 @@ cdef class FanOut:
             first = PyBytes_FromStringAndSize(text, dot - text)
             if first in self._patterns or STAR in self._patterns or REST in self._patterns:
                 return None
-        return <Interest>found
+        return <Interest>self._of_prefix
 
     cdef IngestQueue _lone_ingest_queue(self, bytes subject):
         # Returns the stream that is the only destination of a subject that is not remembered. Streams with very many
