@@ -71,6 +71,8 @@ class PayloadColumns:
 
 def bytes_of(payloads: pa.BinaryArray) -> tuple[npt.NDArray[np.int32], Bytes]:
     """Return where each payload begins (and the last one ends), and the bytes of all; of a null: none."""
+    if payloads.type != pa.binary():
+        payloads = payloads.cast(pa.binary())  # Spark may hand over 64-bit offsets
     if payloads.null_count:
         payloads = payloads.fill_null(b"")
     _, offsets, data = payloads.buffers()
