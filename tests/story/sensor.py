@@ -40,7 +40,10 @@ class Sensor:
         client.username_pw_set("fleet", "fleet")
         client.max_inflight_messages_set(WINDOW)
         client.on_publish = self._completed
-        client.connect("127.0.0.1", port, keepalive=5)
+        client.connect_async("127.0.0.1", port, keepalive=5)
+        while not self._connects():  # the power may be cut before the first connection
+            if time.monotonic() > self._begun + STUCK_S:
+                raise SystemExit("nobody listens")
 
     def run(self, count: int) -> None:
         """Publish `count` readings, and wait until all are complete."""
@@ -75,11 +78,17 @@ class Sensor:
         for message in self._client._out_messages.values():
             if message.state == enums.MessageState.MQTT_MS_RESEND_PUBREL:
                 message.state = enums.MessageState.MQTT_MS_WAIT_FOR_PUBCOMP
+        self._connects()
+
+    def _connects(self) -> bool:
+        """Whether somebody listens, and the client is connected; it waits a little if nobody does."""
         try:
             socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
             self._client.reconnect()
         except OSError:
             time.sleep(0.05)
+            return False
+        return True
 
 
 def main() -> None:
