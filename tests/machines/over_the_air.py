@@ -28,6 +28,7 @@ EYOT_UPGRADE_GRACE=30s
 """
 #: From the fetch to the end, on an emulated processor that others use as well.
 UPGRADE_S_MAX = 3600.0
+STATE = "/var/lib/eyot-upgrade"
 INSTALLER = "eyot-upgrade-install.service"
 
 
@@ -108,6 +109,9 @@ class OverTheAir:
 
         def ended() -> bool:
             nonlocal found
+            # Python takes seconds to start there: it is not to slow down what it asks about.
+            if self._machine.try_run(f"test -e {STATE}/last.json && test ! -e {STATE}/state.json")[0] != 0:
+                return False
             _, text = self._machine.try_run("eyot upgrade status --json")
             found = json.loads(text) if text.startswith("{") else None
             return found is not None and found["under_way"] is None and found["last"] is not None and is_it(found)
