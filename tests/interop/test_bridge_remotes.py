@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -219,7 +220,7 @@ class ClosingBroker(threading.Thread):
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            with connection:
+            with connection, suppress(ConnectionError):
                 self._serve(connection)
 
     def _serve(self, connection: socket.socket) -> None:

@@ -96,7 +96,8 @@ class ConfigAuthenticator:
             deferred, known = Deferred(), long
 
             def check() -> bool:
-                return not deferred.abandoned and known.check()
+                deferred.at_work = not deferred.abandoned
+                return deferred.at_work and known.check()
 
             def checked(outcome: bool) -> None:
                 if not deferred.abandoned:

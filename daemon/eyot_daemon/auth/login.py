@@ -95,13 +95,15 @@ class Deferred:
     """A decision that takes longer than a turn: a bcrypt check in a thread, an auth callout. The connection waits.
 
     The decider calls `settle` once, within a turn of the broker; the connection calls `when_done`. `abandoned`: the
-    connection ended or ran into its timeout, so the result is no longer needed.
+    connection ended or ran into its timeout, so the result is no longer needed. `at_work`: this server computes the result and will
+    end soon, so the time that it takes is not the peer's.
     """
 
-    __slots__ = ("_done", "_outcome", "_settled", "abandoned")
+    __slots__ = ("_done", "_outcome", "_settled", "abandoned", "at_work")
 
     def __init__(self) -> None:
         self.abandoned = False
+        self.at_work = False
         self._settled = False
         self._outcome: Login | None = None
         self._done: Callable[[Login | None], None] | None = None

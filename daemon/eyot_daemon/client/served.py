@@ -269,10 +269,13 @@ class ServedClient(ClientState):
         self.go_on()
 
     def set_authentication_timer(self) -> None:
-        """Close a peer that does not log in within the configured time."""
+        """Close a peer that does not log in within the configured time; while its password is being checked, wait for that."""
         self.set_timer(self.clients.login_timeout_s(self.peer), self._authentication_timeout)
 
     def _authentication_timeout(self) -> None:
+        if self.decision is not None and self.decision.at_work:
+            self.set_authentication_timer()  # a slow processor needs seconds for what a password's hash costs
+            return
         self._registry.refused(self, AUTHENTICATION_TIMEOUT)
         self.fail(AUTHENTICATION_TIMEOUT)
 

@@ -7,7 +7,7 @@ import trio
 from msgspec import Struct
 from trio.testing import MockClock
 
-from eyot_daemon.auth.login import Peer, UserToken
+from eyot_daemon.auth.login import Deferred, Peer, UserToken
 from eyot_daemon.config.accounts import AuthorizationOptions
 from eyot_daemon.config.options import Options, WebsocketOptions
 from eyot_daemon.config.permissions import Permissions, ResponsePermission, SubjectPermission
@@ -66,6 +66,36 @@ async def test_silence_ends_in_an_authentication_timeout(autojump_clock: MockClo
     begun = trio.current_time()
     assert await client.until_closed() == b"-ERR 'Authentication Timeout'\r\n"
     assert trio.current_time() - begun == pytest.approx(2.0, abs=0.1)
+
+
+class SlowDoor(Door):
+    """Decides later; the test says when, and when it has begun to."""
+
+    def __init__(self) -> None:
+        self.decision = Deferred()
+
+    def client(self, connect: ClientConnect, nonce: str, peer: Peer, applicant: object = None) -> Deferred:  # type: ignore[override]
+        return self.decision
+
+
+async def test_the_time_that_a_password_takes_to_check_is_not_the_clients(autojump_clock: MockClock) -> None:
+    """Waiting for its turn counts (a flood must end), the check itself does not: a weak processor takes seconds."""
+    for begins in (False, True):
+        door = SlowDoor()
+        async with running(OPTIONS, door) as up:
+            client = await up.in_memory(b"")
+            await client.send(connect("a"))
+            await trio.sleep(1.5)
+            door.decision.at_work = begins
+            await trio.sleep(5.0)
+            assert door.decision.abandoned is not begins
+            if begins:
+                door.decision.settle(Found("A", "a", None))
+                assert await client.ask() == b""
+                await trio.sleep(5.0)
+                assert await client.ask() == b"PING\r\n"  # the first of the intervals' own
+            else:
+                assert await client.until_closed() == b"-ERR 'Authentication Timeout'\r\n"
 
 
 @pytest.mark.parametrize(
