@@ -10,12 +10,12 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from support.memory_folder import memory_folder
 from support.power_cuts_of_files import PowerCuts
 
 FORMER_CONFFILE = Path(__file__).with_name("eyotd-0.1.0.conf")
@@ -24,6 +24,8 @@ MODULES = ("__init__.py", "inner/__init__.py")
 EVERY = int(os.environ.get("EYOT_CUTS_EVERY", "9"))
 #: debhelper's, which nobody cuts here: they would take most of the time
 FAKED = ("deb-systemd-helper", "deb-systemd-invoke")
+#: in memory, bytes: the whole package once, and the states of its scripts
+ROOM = 1 << 30
 LEFT_OUT = ("python", "doc", "man", "grafana", "prometheus", "lintian")
 
 
@@ -94,9 +96,8 @@ class Unpacked:
 
 @pytest.fixture
 def unpacked(package: Path) -> Iterator[Unpacked]:
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(prefix="eyot-cuts-", dir=memory if memory.is_dir() else None) as name:
-        yield Unpacked(package, Path(name))
+    with memory_folder(ROOM) as folder:
+        yield Unpacked(package, folder)
 
 
 @pytest.fixture(scope="module")

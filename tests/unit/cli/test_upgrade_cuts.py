@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from eyot_cli.upgrade.install import state
 from eyot_cli.upgrade.install.refusal import Refused
 from support import upgrade_process
+from support.memory_folder import memory_folder
 from support.power_cuts_of_files import Cut, PowerCuts
 from support.upgrade_device import FORMER, NEW, Daemon, Device, build
 
@@ -43,11 +42,8 @@ def power_cuts(tmp_path_factory: pytest.TempPathFactory) -> PowerCuts:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """In memory, if there is room: thousands of small files are written, and nothing else waits for a disk."""
-    memory = Path("/dev/shm")
-    is_roomy = memory.is_dir() and shutil.disk_usage(memory).free > ROOM
-    with tempfile.TemporaryDirectory(prefix="eyot-cuts-", dir=memory if is_roomy else None) as name:
-        yield Path(name)
+    with memory_folder(ROOM) as made:
+        yield made
 
 
 class Bench:
