@@ -25,7 +25,7 @@ from eyot_cli.upgrade.install.refusal import Refused, Stuck
 from eyot_cli.upgrade.status import RefusedPackage, UnderWay, UpgradeStatus, read_status, show_status
 from support.upgrade_device import FORMER, NEW, Daemon, Device, build
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="dpkg installs as root alone")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.geteuid() != 0, reason="dpkg installs as root alone")]
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 EYOTD = str(Path(sys.executable).with_name("eyotd"))
 TIMEOUT_S = 30.0
 

@@ -37,6 +37,8 @@ from support.aged_lake import (
 )
 from support.jobs_config import GOLD, SILVER, jobs_config
 
+pytestmark = pytest.mark.slow
+
 OLD = set(DAYS) - set(KEPT)
 
 

@@ -34,6 +34,8 @@ from eyot_hub.main import main
 from support.jobs_config import jobs_config
 from support.local_spark import LocalSpark
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 DAYS = [date(2026, 3, day) for day in (1, 2)]
 SPARK: Any = LocalSpark()

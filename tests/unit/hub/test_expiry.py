@@ -48,6 +48,8 @@ from support.aged_lake import (
 )
 from support.jobs_config import GOLD, SILVER, jobs_config
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 #: Maintains a lake, and is killed before or after the N-th commit.
 CHILD = """

@@ -20,6 +20,8 @@ from eyot_hub.jobs.table import LakeTable
 from eyot_hub.main import main
 from support.jobs_config import jobs_config
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 FILES = 4
 #: Maintains a lake, and is killed at the step that its last argument names.

@@ -34,6 +34,8 @@ from eyot_hub.main import main
 from support.jobs_config import jobs_config
 from support.lake_formats import delete_table
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 DAY = datetime(2026, 3, 1, 12, tzinfo=UTC)
 Row = dict[str, Any]
