@@ -40,7 +40,9 @@ def syncz(pair: LeafPair) -> dict[str, Any]:
     return found
 
 
-def until(holds: Callable[[], bool], what: str, within_s: float = 120.0) -> None:
+def until(
+    holds: Callable[[], bool], what: str, within_s: float = 300.0
+) -> None:  # nats-server asks again after up to 120 s
     deadline = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < deadline, what

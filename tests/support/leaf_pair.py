@@ -39,7 +39,7 @@ leafnodes { reconnect: 1, remotes = [
     { urls: ["nats-leaf://acc:acc@127.0.0.1:HUB_PORT"], account: ACC }
 ] }
 """
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def server(kind: str, config: str, workdir: Path) -> ServerProcess:
