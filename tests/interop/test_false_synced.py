@@ -40,9 +40,8 @@ def syncz(pair: LeafPair) -> dict[str, Any]:
     return found
 
 
-def until(
-    holds: Callable[[], bool], what: str, within_s: float = 300.0
-) -> None:  # nats-server asks again after up to 120 s
+def until(holds: Callable[[], bool], what: str, within_s: float = 300.0) -> None:
+    """Wait for it. After several requests in vain nats-server waits up to two minutes before it asks its origin again."""
     deadline = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < deadline, what
