@@ -398,7 +398,7 @@ class SocketTransport:
             return 0
         reason, failed = CLIENT_CLOSED, False
         try:
-            most = min(self._read_size, READ_SIZE) if self._turn.readers.held else self._read_size
+            most = self._read_size if self._turn.readers.may_be_large else min(self._read_size, READ_SIZE)
             size = self._sock.recv_into(_read_buffer, most)
         except (BlockingIOError, InterruptedError):
             return 0

@@ -101,11 +101,22 @@ class Readers:
         self._turn: list[Reader] = []  # read in the turn that is under way
         self._turn_bytes = 0
         self._one_by_one = False
-        #: those that wait at a gate: until they go on, reads are not large, since each brings that much before its reader is held
+        self._full: Gate | None = None  # the last that was asked for
+        #: those that wait at a gate
         self.held: set[Reader] = set()
 
     def __len__(self) -> int:
         return len(self._readers)
+
+    @property
+    def may_be_large(self) -> bool:
+        """Return whether the next read may be a large one: only the first of a turn, and while no destination is full.
+
+        What a full destination has yet to take is that turn, and then a read of each of its publishers until they are held.
+        """
+        if self.held or self._turn_bytes:
+            return False
+        return self._full is None or not self._full.is_shut
 
     def add(self, sock: Socket, reader: Reader) -> None:
         """Have `reader` read whenever `sock` is readable (or has failed), until it is removed. What is read already stays so."""
@@ -204,6 +215,8 @@ class Readers:
         stall_s, gate = self._broker.take_stall_s(), self._broker.take_gate()
         if not stall_s and gate is None:
             return False
+        if gate is not None:
+            self._full = gate
         if len(turn) == 1:
             if gate is not None:
                 turn[0].hold(gate)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 import trio
@@ -18,8 +19,10 @@ import trio.testing
 import eyot_daemon.turn.readers as readers_module
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.turn.backpressure import Gate
+from eyot_daemon.turn.clock import ManualClock
 from eyot_daemon.turn.hand_over import HandOver
 from eyot_daemon.turn.readers import TURN_BYTES, Readers, _epoll_of_trio
+from eyot_daemon.turn.timers import Timers
 
 
 @dataclass
@@ -59,6 +62,13 @@ class Reading:
 
     def hold(self, gate: Gate) -> None:
         raise AssertionError("nobody asked for that")
+
+
+class Willing(Reading):
+    """A reader that goes on whatever it is asked."""
+
+    def hold(self, gate: Gate) -> None:
+        pass
 
 
 @contextmanager
@@ -389,3 +399,36 @@ async def test_a_timer_that_a_turn_sets_does_not_wait_for_the_traffic_to_end() -
             thread.join()
             nursery.cancel_scope.cancel()
     assert not ran_dry, "the timer fired while there was traffic"
+
+
+async def test_a_read_may_be_large_first_in_a_turn_and_while_nothing_is_full() -> None:
+    """A full destination has yet to take the turn, and a read of each of its publishers until they are held."""
+    full = [False]
+    turns = Turns()
+    async with running(turns) as readers:
+        turns.gate = Gate(Timers(ManualClock()), lambda: full[0])
+        with pair() as (first, into_first), pair() as (second, into_second):
+            sizes: list[tuple[bool, bytes]] = []
+
+            def read(ours: socket.socket) -> int:
+                sizes.append((readers.may_be_large, ours.recv(100)))
+                return 1
+
+            async def brought(*data: bytes) -> list[bool]:
+                sizes.clear()
+                for theirs, each in zip((into_first, into_second), data, strict=False):
+                    theirs.send(each)
+                while len(sizes) < len(data):
+                    await trio.lowlevel.checkpoint()
+                assert [each for _, each in sizes] == list(data)
+                return [large for large, _ in sizes]
+
+            for ours in (first, second):
+                readers.add(ours, Willing(partial(read, ours)))
+            assert await brought(b"1", b"2") == [True, False], "two in a turn"
+            full[0] = True
+            await brought(b"1", b"2")
+            assert await brought(b"3") == [False]
+            assert await brought(b"1", b"2") == [False, False]
+            full[0] = False
+            assert await brought(b"4") == [True]
