@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -62,5 +63,11 @@ def _run(*words: str, given: bytes = b"") -> bytes:
     done = subprocess.run([program, *words], input=given, capture_output=True, check=False)
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
-        raise Failure(f"systemd-creds {words[0]}: {printable(said[0])}: run the command as root")
+        raise Failure(f"systemd-creds {words[0]}: {printable(said[0])}: {_remedy(done.stderr)}")
     return done.stdout
+
+
+def _remedy(said: bytes) -> str:
+    if os.geteuid() != 0:
+        return "run the command as root"
+    return "see what `systemd-creds has-tpm2` says" if b"tpm" in said.lower() else "see systemd-creds(1)"

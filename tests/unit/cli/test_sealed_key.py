@@ -1,8 +1,12 @@
-"""A device's key sealed with systemd-creds by a key of this machine: no seed on disk, links and renewals go on, and what cannot be unsealed is told."""
+"""A device's key sealed with systemd-creds by a key of this machine or a TPM: no seed on disk, links and renewals go on, and what
+cannot be unsealed is told.
+"""
 
 from __future__ import annotations
 
+import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,6 +38,39 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
     made = Places(tmp_path / "etc")
     made.files.seal_with = "host"
     return made
+
+
+class Tpm:
+    """A TPM 2.0 in a process of its own (swtpm), which keeps its seeds in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._socket = folder / "tpm"
+        server = ("--tpm2", "--tpmstate", f"dir={folder}", "--server", f"type=unixio,path={self._socket}")
+        control = ("--ctrl", f"type=unixio,path={self._socket}.ctrl", "--flags", "startup-clear,not-need-init")
+        self._process = subprocess.Popen(["swtpm", "socket", *server, *control])
+        until = time.monotonic() + 60
+        while not self._socket.exists():
+            assert self._process.poll() is None, "swtpm has ended"
+            assert time.monotonic() < until, "swtpm does not listen"
+            time.sleep(0.02)
+
+    @property
+    def name(self) -> str:
+        """As SYSTEMD_TPM2_DEVICE names it for systemd-creds."""
+        return f"swtpm:path={self._socket}"
+
+    def remove(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+@pytest.fixture
+def tpm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tpm]:
+    made = Tpm(tmp_path / "tpm")
+    monkeypatch.setenv("SYSTEMD_TPM2_DEVICE", made.name)
+    yield made
+    made.remove()
 
 
 def given(places: Places, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -147,5 +184,31 @@ def test_what_cannot_be_sealed_or_unsealed_is_told_and_changes_nothing(
     assert on_disk(places) == before
     command._renew(target(hub), places.files, None, if_due=False, start=False)
     places.files.sealed.write_bytes(places.files.sealed.read_bytes()[:-9] + b"AAAAAAAA\n")
+    with pytest.raises(Failure, match="systemd-creds decrypt"):
+        places.files.kept()
+
+
+def test_a_key_sealed_by_a_tpm_is_of_use_with_that_tpm_alone(
+    hub: Hub, places: Places, tpm: Tpm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places.files.seal_with = "tpm2"
+    done = places.enrol(target(hub), hub.token("pump"))
+    assert b"USER NKEY SEED" not in on_disk(places)
+    seed = given(places, tmp_path, monkeypatch)
+    assert seed.encode() not in on_disk(places)
+    assert nkey.Signer(seed).public_key == done["key"]
+    found = credentials_for(remote(places), URL)
+    assert found.sign is not None
+    assert nkey.verify(str(done["key"]), b"nonce", found.sign(b"nonce"))
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY")
+    other = Tpm(tmp_path / "other machine's")
+    try:
+        monkeypatch.setenv("SYSTEMD_TPM2_DEVICE", other.name)
+        with pytest.raises(Failure, match="systemd-creds decrypt"):
+            places.files.kept()
+    finally:
+        other.remove()
+    tpm.remove()
+    monkeypatch.setenv("SYSTEMD_TPM2_DEVICE", tpm.name)
     with pytest.raises(Failure, match="systemd-creds decrypt"):
         places.files.kept()
