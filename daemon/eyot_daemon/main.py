@@ -5,8 +5,8 @@ its clock, randomness, store and network, and runs them in one Trio nursery:
 
     store, JetStream, monitoring, leaf links, clients     started in this order, stopped in the reverse
 
-Exit codes: 0 after SIGINT, SIGTERM or lame duck; 64 (EX_USAGE) for a mistake on the command line and 78 (EX_CONFIG) for one in the
-configuration, which a restart does not mend; 1 for a failed start and for all that `-t` and `--signal` say.
+Exit codes: 0 after SIGINT, SIGTERM or lame duck; 64 (EX_USAGE) for a mistake on the command line and 78 (EX_CONFIG) for what else a
+restart does not mend (`process/start_error.py`); 1 for any other failed start and for all that `-t` and `--signal` say.
 """
 
 from __future__ import annotations
@@ -28,15 +28,13 @@ from eyot_daemon.config.usage import TLS_USAGE, USAGE
 from eyot_daemon.process.logs import Logs, priority, stderr_is_journal
 from eyot_daemon.process.reload_answer import SignalError
 from eyot_daemon.process.signals import send_signal
+from eyot_daemon.process.start_error import Cause, StartError
 from eyot_daemon.version import VERSION, own_version
 from eyot_wire.closed_pipe import until_closed
-from eyot_wire.conf import ConfError
+from eyot_wire.conf import ConfError, ConfFileError
 from eyot_wire.native import COMPILED
 
 log = logging.getLogger("eyot")
-
-#: sysexits.h; `RestartPreventExitStatus=` of the unit names both.
-EX_USAGE, EX_CONFIG = 64, 78
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,10 +55,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _report_test(loaded, arguments)
     except UsageError as error:
         _complain(f"{error}\nrun eyotd --help for the options")
-        return EX_USAGE
+        return Cause.COMMAND_LINE.exit_code
     except ConfError as error:
         _complain(str(error))
-        return 1 if arguments.test_config or arguments.signal is not None else EX_CONFIG
+        if arguments.test_config or arguments.signal is not None:
+            return 1
+        return (Cause.CONFIG_FILE if isinstance(error, ConfFileError) else Cause.CONFIGURATION).exit_code
     except SignalError as error:
         _complain(str(error))
         return 1
@@ -127,9 +127,8 @@ def run(loaded: Loaded, arguments: Arguments) -> int:
     # Loaded only here: printing a version or checking a configuration needs nothing of it.
     import trio
 
-    from eyot_daemon.auth.account_tokens import TokenStoreError
+    from eyot_daemon.auth.account_tokens import TokenStoreError, TokenStoreFullError
     from eyot_daemon.net.heap import keep_buffers
-    from eyot_daemon.process.start_error import StartError
     from eyot_daemon.server import Server
 
     logs = Logs()
@@ -137,7 +136,7 @@ def run(loaded: Loaded, arguments: Arguments) -> int:
         logs.configure(loaded.options)
     except OSError as error:
         _complain(f"error opening log file {loaded.options.log_file}: {error.strerror}")
-        return 1
+        return Cause.LOG_FILE.exit_code
     _allow_open_files()
     sys.setswitchinterval(SWITCH_S)
     keep_buffers()
@@ -145,13 +144,24 @@ def run(loaded: Loaded, arguments: Arguments) -> int:
     try:
         server = Server(loaded, logs, reload=lambda: load(arguments), env=os.environ)
         trio.run(server.run, restrict_keyboard_interrupt_to_checkpoints=True)
-    except (StartError, TokenStoreError) as error:
-        log.critical("%s", error)
-        return 1
+    except StartError as error:
+        return _report_failed_start(str(error), error.cause)
+    except TokenStoreError as error:
+        is_full = isinstance(error, TokenStoreFullError)
+        return _report_failed_start(str(error), Cause.ACCOUNTS_LIMIT if is_full else Cause.ACCOUNTS)
     except BaseException:
         log.critical("eyotd failed", exc_info=True)
-        return 1
+        return Cause.UNFORESEEN.exit_code
     return 0
+
+
+def _report_failed_start(text: str, cause: Cause) -> int:
+    """Log why the daemon did not start; return the exit code."""
+    if cause.mends:
+        log.critical("%s", text)
+    else:
+        log.critical("%s. A restart does not mend this", text)
+    return cause.exit_code
 
 
 if __name__ == "__main__":

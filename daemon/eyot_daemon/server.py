@@ -36,7 +36,7 @@ from eyot_daemon.monitor.system_services import SystemServices
 from eyot_daemon.mqtt.service import MqttService, Speaker
 from eyot_daemon.net import early_listen
 from eyot_daemon.net.heap import give_back
-from eyot_daemon.net.tls_context import TlsError
+from eyot_daemon.net.tls_context import TlsError, TlsSettingError
 from eyot_daemon.process.banner import log_banner
 from eyot_daemon.process.collector import settle
 from eyot_daemon.process.log_service import LogService
@@ -47,7 +47,7 @@ from eyot_daemon.process.ports_file import Ports
 from eyot_daemon.process.service import Runtime, Service, reload_all
 from eyot_daemon.process.service_status import ServiceStatus
 from eyot_daemon.process.signals import watch_signals
-from eyot_daemon.process.start_error import StartError
+from eyot_daemon.process.start_error import Cause, StartError
 from eyot_daemon.process.state_files import StateFiles
 from eyot_daemon.process.timeout_extension import TimeoutExtension
 from eyot_daemon.process.watchdog import Watchdog
@@ -180,7 +180,8 @@ class Server:
         try:
             prepared = [(service, service.configure(self.options)) for service in self.services]
         except TlsError as error:
-            raise StartError(str(error)) from error
+            is_setting = isinstance(error, TlsSettingError)
+            raise StartError(str(error), Cause.TLS_SETTING if is_setting else Cause.CERTIFICATE) from error
         with TimeoutExtension(self._notifier, "Starting: the store is recovered"):
             for service, each in prepared:
                 service.start(each, runtime)

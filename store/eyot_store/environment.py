@@ -193,7 +193,9 @@ class Environment:
             empty = txn.stat()["entries"] == 0
             entry = txn.get(ENCRYPTION_KEY)
         if found is None and not empty:
-            raise StoreError("format", f"{self.path} holds an LMDB database that is not an Eyot store")
+            raise StoreError(
+                "format", f"{self.path} holds an LMDB database that is not an Eyot store: choose another store_dir"
+            )
         if found is None:
             self._make_new()
             return

@@ -25,6 +25,10 @@ class TokenStoreError(Exception):
     """Why a token was not kept or deleted."""
 
 
+class TokenStoreFullError(TokenStoreError):
+    """The directory holds as many tokens as `limit` allows."""
+
+
 class AccountTokens(Protocol):
     """Tokens by account. `keeps`: an update is still there at the next start; `is_cache`: other servers have them, too."""
 
@@ -115,7 +119,7 @@ class DirectoryTokens:
     def save(self, account: str, token: str) -> None:
         file = self._file(account)
         if self._options.limit and not file.exists() and len(self.names()) >= self._options.limit:
-            raise TokenStoreError("jwt store is full")
+            raise TokenStoreFullError("jwt store is full")
         fresh = file.with_suffix(".new")
         try:
             fresh.unlink(missing_ok=True)

@@ -10,7 +10,7 @@ from eyot_daemon.config.bridges import BridgeOptions
 from eyot_daemon.config.options import Options
 from eyot_daemon.net.tls_context import client_context
 from eyot_daemon.process.service import ReloadSteps, Runtime
-from eyot_daemon.process.start_error import StartError
+from eyot_daemon.process.start_error import OptionsError
 from eyot_daemon.router.providers import HealthzQuery, Unhealthy
 
 if TYPE_CHECKING:
@@ -63,12 +63,12 @@ class BridgeService:
         return [each for bridge in self.bridges.values() for each in missing_streams(bridge)]
 
     def configure(self, options: Options) -> Prepared:
-        """Check the options and the certificates. Raises StartError, TlsError."""
+        """Check the options and the certificates. Raises OptionsError, TlsError."""
         for bridge in options.eyot.bridges:
             if options.jetstream is None:
-                raise StartError(f"bridge {bridge.name}: needs JetStream, where it keeps its position")
+                raise OptionsError(f"bridge {bridge.name}: needs JetStream, where it keeps its position")
             if not bridge.client_id and not options.server_name:
-                raise StartError(f"bridge {bridge.name}: needs a client_id, or a server_name to make it of")
+                raise OptionsError(f"bridge {bridge.name}: needs a client_id, or a server_name to make it of")
             if bridge.tls is not None:
                 client_context(bridge.tls)
         return options.eyot.bridges

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from eyot_daemon.config.jetstream import JetStreamOptions
 from eyot_daemon.config.options import Options
 from eyot_daemon.process.service import ReloadSteps, Runtime
-from eyot_daemon.process.start_error import StartError
+from eyot_daemon.process.start_error import Cause, StartError
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.router.providers import HealthzQuery, Unhealthy
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from eyot_daemon.jetstream.backup.download import Download
     from eyot_daemon.jetstream.consumer.consumers import Consumers
     from eyot_daemon.jetstream.running import RunningJetStream
+    from eyot_store.errors import StoreError
     from eyot_store.store import Store
     from eyot_wire.jetstream.forget_downstream import ForgetRequest
 
@@ -31,13 +32,14 @@ log = logging.getLogger("eyot")
 
 #: nats-server's words for configured JetStream that does not run.
 NOT_ENABLED = "JetStream not enabled (10076)"
+_KEY_REMEDY = "configure the key that it is encrypted with, or restore a backup into an empty store_dir"
 
 
 class DamagedStore(StartError):
     """The store cannot be read: clients that need no JetStream are served all the same."""
 
     def __init__(self, path: Path, why: str) -> None:
-        super().__init__(f"Can't start JetStream: {why}")
+        super().__init__(f"Can't start JetStream: {why}", Cause.STORE)
         self.path = path
         self.why = why
 
@@ -200,12 +202,12 @@ class JetStreamService:
         except OSError as error:
             _abandon(running)
             text = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
-            raise StartError(f"Can't start JetStream: {text}") from error
+            raise StartError(f"Can't start JetStream: {text}", Cause.STORE) from error
         except StoreError as error:
             _abandon(running)
             if error.reason == "corrupt":
                 raise DamagedStore(running.path, str(error)) from error
-            raise StartError(f"Can't start JetStream: {error}") from error
+            raise _cannot_start(error) from error
         except BaseException:
             _abandon(running)
             raise
@@ -227,6 +229,14 @@ class JetStreamService:
             running.stop()
             log.info("JetStream Shutdown")
         self.broker.providers.withdraw_jetstream()
+
+
+def _cannot_start(error: StoreError) -> StartError:
+    """Return the error for a store that is sound, and that this daemon cannot open."""
+    text = f"Can't start JetStream: {error}"
+    if error.reason == "key":
+        return StartError(f"{text}: {_KEY_REMEDY}", Cause.STORE_KEY)
+    return StartError(text, Cause.STORE_FORMAT if error.reason == "format" else Cause.STORE)
 
 
 def _abandon(running: RunningJetStream) -> None:

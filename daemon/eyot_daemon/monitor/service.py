@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import ssl
 from collections.abc import Callable, Mapping
@@ -15,10 +16,12 @@ from eyot_daemon.monitor.page.support_bundle import SupportBundle
 from eyot_daemon.net.tls_context import monitoring_context
 from eyot_daemon.process.ports_file import Ports, urls
 from eyot_daemon.process.service import ReloadSteps, Runtime
-from eyot_daemon.process.start_error import StartError, cannot_listen
+from eyot_daemon.process.start_error import Cause, StartError, cannot_listen
 from eyot_daemon.router.providers import HealthzQuery, Unhealthy
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from eyot_daemon.monitor.page.answers import PageAnswers
     from eyot_daemon.monitor.pages import Monitoring
 
@@ -79,7 +82,7 @@ class MonitoringService:
             try:
                 pages.listen_control(control)
             except OSError as error:
-                raise StartError(f"Error listening on control socket {control}: {error.strerror or error}") from error
+                raise _cannot_listen_on(control, error) from error
             log.info("Listening for control connections on %s", control)
         runtime.nursery.start_soon(_run, pages)
         runtime.when_open(self._open)
@@ -106,7 +109,7 @@ class MonitoringService:
         try:
             self._pages.open()
         except OSError as error:
-            raise StartError(f"Error listening for monitoring: {error.strerror or error}") from error
+            raise StartError(f"Error listening for monitoring: {error.strerror or error}", Cause.PORT) from error
 
     def reload(self, prepared: MonitoringConfiguration, steps: ReloadSteps) -> None:
         """Use the new certificates for new connections."""
@@ -123,6 +126,13 @@ class MonitoringService:
     def stop(self) -> None:
         if self._pages is not None:
             self._pages.close()
+
+
+def _cannot_listen_on(control: Path, error: OSError) -> StartError:
+    # Python has no error number for a path that does not fit an address.
+    too_long = error.errno in (None, errno.ENAMETOOLONG)
+    text = f"Error listening on control socket {control}: {error.strerror or error}"
+    return StartError(text, Cause.CONTROL_PATH if too_long else Cause.CONTROL_SOCKET)
 
 
 async def _run(pages: Monitoring) -> None:

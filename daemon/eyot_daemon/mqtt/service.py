@@ -14,7 +14,7 @@ from eyot_daemon.net.listener import TcpListener
 from eyot_daemon.net.tls_context import server_context
 from eyot_daemon.process.ports_file import urls
 from eyot_daemon.process.service import ReloadSteps, Runtime
-from eyot_daemon.process.start_error import StartError
+from eyot_daemon.process.start_error import OptionsError
 from eyot_daemon.router.providers import HealthzQuery, Unhealthy
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class MqttService:
         self._options: MqttOptions | None = None
 
     def configure(self, options: Options) -> MqttConfiguration:
-        """Check the options and read the certificates. Raises StartError, TlsError."""
+        """Check the options and read the certificates. Raises OptionsError, TlsError."""
         mqtt = options.mqtt
         if mqtt is None:
             return MqttConfiguration(None, None)
@@ -131,12 +131,12 @@ class MqttService:
 
 
 def check_mqtt(options: Options, mqtt: MqttOptions) -> None:
-    """Check what concerns MQTT and others (nats-server's `validateMQTTOptions`). Raises StartError."""
+    """Check what concerns MQTT and others (nats-server's `validateMQTTOptions`). Raises OptionsError."""
     if options.jetstream is None:
-        raise StartError("mqtt requires JetStream to be enabled if running in standalone mode")
+        raise OptionsError("mqtt requires JetStream to be enabled if running in standalone mode")
     if mqtt.js_domain and mqtt.js_domain != options.jetstream.domain:
         own = f'"{options.jetstream.domain}"' if options.jetstream.domain else "not set"
-        raise StartError(
+        raise OptionsError(
             f'mqtt: js_domain "{mqtt.js_domain}" is not the domain of this server ({own}): '
             "eyotd keeps sessions and retained messages on its own disk"
         )
@@ -144,16 +144,16 @@ def check_mqtt(options: Options, mqtt: MqttOptions) -> None:
     if own_login is not None and options.users:
         for name, value in (("username", own_login.user), ("token", own_login.token)):
             if value:
-                raise StartError(f"mqtt authentication {name} not compatible with presence of users/nkeys")
+                raise OptionsError(f"mqtt authentication {name} not compatible with presence of users/nkeys")
     if mqtt.no_auth_user:
         if not options.users:
-            raise StartError(f'no_auth_user: "{mqtt.no_auth_user}" present, but users/nkeys are not defined')
+            raise OptionsError(f'no_auth_user: "{mqtt.no_auth_user}" present, but users/nkeys are not defined')
         if all(mqtt.no_auth_user not in (user.user, user.nkey) for user in options.users):
-            raise StartError(
+            raise OptionsError(
                 f'no_auth_user: "{mqtt.no_auth_user}" not present as user or nkey in authorization block '
                 "or account configuration"
             )
     if mqtt.ack_wait_s < 0:
-        raise StartError("ack wait must be a positive value")
+        raise OptionsError("ack wait must be a positive value")
     if mqtt.api_timeout_s < 0:
-        raise StartError("JS API timeout must be a positive value")
+        raise OptionsError("JS API timeout must be a positive value")

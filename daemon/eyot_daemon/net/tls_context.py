@@ -17,6 +17,10 @@ class TlsError(Exception):
     """A certificate, key or setting that cannot be used; the text names the file."""
 
 
+class TlsSettingError(TlsError):
+    """A setting that OpenSSL does not have here."""
+
+
 def server_context(tls: TlsOptions) -> ssl.SSLContext:
     """Return the context of a listener. Raises TlsError."""
     context = _server_context(tls)
@@ -90,18 +94,18 @@ def _apply(context: ssl.SSLContext, tls: TlsOptions) -> None:
         try:
             context.set_ecdh_curve(CURVES[tls.curve.upper()])
         except (ssl.SSLError, ValueError) as error:
-            raise TlsError(f"curve {tls.curve} is not supported by Python's ssl here: {error}") from None
+            raise TlsSettingError(f"curve {tls.curve} is not supported by Python's ssl here: {error}") from None
     ciphers = [cipher_name(name) for name in tls.cipher_suites]
     if any(ciphers):
         try:
             context.set_ciphers(":".join(filter(None, ciphers)))
         except ssl.SSLError as error:
-            raise TlsError(f"cipher suites are not supported by OpenSSL here: {error}") from None
+            raise TlsSettingError(f"cipher suites are not supported by OpenSSL here: {error}") from None
 
 
 def cipher_name(name: str) -> str:
     """OpenSSL's name of a cipher suite, "" for those of TLS 1.3. Raises TlsError."""
     known = CIPHERS.get(name.upper(), INSECURE_CIPHERS.get(name.upper()))
     if known is None:
-        raise TlsError(f'unrecognized cipher "{name}"')
+        raise TlsSettingError(f'unrecognized cipher "{name}"')
     return known

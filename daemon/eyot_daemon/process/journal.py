@@ -44,6 +44,7 @@ KINDS = {
     "Stream '%s > %s' cannot store: %s": Kind("3df5cbd91f6a474b9fe1b950cfd715b8", (_ACCOUNT, _STREAM)),
     "The store is damaged: %s": Kind("fa59c30d97d7454190671a7d967a9feb"),
     "systemd's watchdog is not notified: %s": Kind("3764d658e5454a858a8c1e98d0026c7f"),
+    "%s. A restart does not mend this": Kind("22c202501edc48b9b00aa90a78f01f32"),
     "Failed to reload server configuration: %s": Kind("0a786fb76feb48a6a02db541152b871d"),
 }
 _NO_KIND = Kind("")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from eyot_daemon.config.options import Options
 from eyot_daemon.process.ports_file import Ports, PortsFile
 from eyot_daemon.process.service import ReloadSteps, Runtime
-from eyot_daemon.process.start_error import StartError
+from eyot_daemon.process.start_error import Cause, StartError
 from eyot_daemon.router.providers import HealthzQuery, Unhealthy
 
 log = logging.getLogger("eyot")
@@ -54,7 +54,7 @@ class StateFiles:
         try:
             _write_pid(files.pid)
         except FileError as error:
-            raise StartError(str(error)) from error
+            raise StartError(str(error), Cause.PID_FILE) from error
         self._files = files
         try:
             self._write_ports(files.ports)

@@ -110,7 +110,7 @@ def test_mistakes_in_the_configuration(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "should be converted to a duration" in done.stderr
     done = eyotd("-c", str(tmp_path / "none.conf"))
-    assert done.returncode == 78
+    assert done.returncode == 1  # its disk may be mounted later
     assert "No such file or directory" in done.stderr
 
 
@@ -310,21 +310,6 @@ def test_who_asks_for_a_reload_by_signal_hears_what_was_refused(start: StartDaem
     config.write_text(text + "max_payload: 2MB\n")
     assert eyotd(*asked).returncode == 0
     assert daemon.handshake()["max_payload"] == 2 << 20
-
-
-def test_what_a_restart_does_not_mend_has_exit_codes_of_its_own(tmp_path: Path) -> None:
-    config = tmp_path / "a.conf"
-    config.write_text("port: nowhere\n")
-    assert eyotd("-c", str(config)).returncode == 78
-    assert eyotd("-zz").returncode == 64
-    config.write_text(f'port: -1\ntls {{ cert_file: "{tmp_path}/none.pem", key_file: "{tmp_path}/none.key" }}\n')
-    assert eyotd("-c", str(config)).returncode == 1  # whoever renews them may be about to
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        config.write_text(f"listen: 127.0.0.1:{taken.getsockname()[1]}\n")
-        assert eyotd("-c", str(config)).returncode == 1
-    unit = (Path(__file__).parents[3] / "systemd/eyotd.service").read_text()
-    assert "\nRestartPreventExitStatus=64 78\n" in unit
-    assert "\nStartLimitIntervalSec=0\n" in unit
 
 
 @pytest.mark.parametrize("block", ["{}", "websocket {{ port: -1, {} }}", "leafnodes {{ port: -1, {} }}"])

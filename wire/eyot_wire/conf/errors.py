@@ -42,6 +42,10 @@ class ConfError(Exception):
         return f"{self.position}: {key}{self.message}"
 
 
+class ConfFileError(ConfError):
+    """A configuration file, or one that it includes, that cannot be read."""
+
+
 class ConfSyntaxError(ConfError):
     """Text that does not follow the grammar; launchers look for nats-server's words `Parse error on line`."""
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from glob import escape, glob
 from pathlib import Path
 
-from eyot_wire.conf.errors import ConfError, ConfSyntaxError, Position
+from eyot_wire.conf.errors import ConfError, ConfFileError, ConfSyntaxError, Position
 from eyot_wire.conf.lexer import Lexer
 from eyot_wire.conf.scalars import parse_scalar
 from eyot_wire.conf.values import ConfEntry, ConfMap, ConfValue
@@ -48,7 +48,7 @@ def _parse_path(
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
-        raise ConfError(f"cannot read '{path}': {error.strerror}", asked_at, key) from error
+        raise ConfFileError(f"cannot read '{path}': {error.strerror}", asked_at, key) from error
     except UnicodeDecodeError as error:
         raise ConfError(f"'{path}' is not UTF-8 text", asked_at, key) from error
     return _Parser(text, str(path), path.parent, env, (*including, resolved), depth).parse()
