@@ -5,6 +5,7 @@ Names and meanings are those of the `nats` tool.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -99,10 +100,11 @@ def origin_of(text: str) -> dict[str, Any]:
 
 
 def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
+    """Return name and value of an entry; as in the `nats` tool, a colon stands for the sign as well."""
+    found = re.fullmatch("([^=:]+)[=:](.*)", text, re.DOTALL)
+    if found is None:
         raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="'--metadata'")
-    return name, value
+    return found[1], found[2]
 
 
 def _config_in(path: Path) -> dict[str, Any]:

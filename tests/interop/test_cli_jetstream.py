@@ -125,12 +125,24 @@ def test_a_stream_from_its_beginning_to_its_end(eyot: Tool) -> None:
 
 
 def test_a_stream_from_another_ones_configuration(eyot: Tool, tmp_path: Path) -> None:
-    eyot("stream", "add", "FIRST", "--retention", "work", "--storage", "memory", "--metadata", "site=7")
+    eyot(
+        "stream",
+        "add",
+        "FIRST",
+        "--retention",
+        "work",
+        "--storage",
+        "memory",
+        "--metadata",
+        "site=7",
+        "--metadata",
+        "row:3=4",
+    )
     (tmp_path / "first.json").write_text(eyot("stream", "info", "FIRST", "--json"))
     eyot("stream", "add", "SECOND", "--config", "first.json", "--subjects", "second")
     config = eyot.json("stream", "info", "SECOND")["config"]
     assert (config["name"], config["retention"], config["storage"]) == ("SECOND", "workqueue", "memory")
-    assert config["metadata"]["site"] == "7"
+    assert (config["metadata"]["site"], config["metadata"]["row"]) == ("7", "3=4")
     eyot("stream", "add", "COPY", "--mirror", "FIRST@device")
     assert eyot.json("stream", "info", "COPY")["config"]["mirror"]["external"]["api"] == "$JS.device.API"
     for name in ("COPY", "SECOND", "FIRST"):

@@ -246,6 +246,10 @@ class StoreStatus(Struct, kw_only=True):
     total_bytes: int | None = None
 
 
+#: `FlashStatus.reserve` of a device that has most of its reserved blocks
+RESERVE_NORMAL = "normal"
+
+
 class FlashStatus(Struct, kw_only=True):
     """Bytes written to the flash that holds the store, and its estimated life."""
 

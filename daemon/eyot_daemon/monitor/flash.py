@@ -27,7 +27,7 @@ from eyot_daemon.process.service import ReloadSteps, Runtime
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.router.providers import HealthzQuery, Unhealthy
 from eyot_daemon.turn.timers import TimerHandle
-from eyot_wire.status import FlashStatus
+from eyot_wire.status import RESERVE_NORMAL, FlashStatus
 
 SYS = Path("/sys")
 PROCESS_IO = Path("/proc/self/io")
@@ -45,7 +45,9 @@ REWRITES_ASSUMED = 1000
 #: A longer time is not told: nothing else of the device lasts that long.
 LIFETIME_DAYS_MAX = 36_500
 #: `pre_eol_info`, and `eol_info` of UFS: reserved blocks.
-_RESERVE = {1: "normal", 2: "80 % of the reserved blocks are used", 3: "90 % of the reserved blocks are used"}
+_RESERVE = {1: RESERVE_NORMAL, 2: "80 % of the reserved blocks are used", 3: "90 % of the reserved blocks are used"}
+#: Layers of the device mapper between a file system and its disk: a volume on an encrypted partition has two.
+_LAYERS_MAX = 8
 #: Folders between a disk of UFS and its host.
 _HOST_DEPTH = 6
 
@@ -66,12 +68,20 @@ class _Written(NamedTuple):
 
 
 def disk_of(path: str, sys: Path = SYS) -> Path | None:
-    """Return the kernel's folder of the whole disk that holds a directory; None: no disk of its own (tmpfs, overlay)."""
+    """Return the kernel's folder of the whole disk that holds a directory; None: no disk of its own (tmpfs, overlay).
+
+    Below encryption and volumes that lie on one disk, it is that disk: only a real device knows its wear.
+    """
     try:
         number = os.stat(path).st_dev
         block = (sys / "dev" / "block" / f"{os.major(number)}:{os.minor(number)}").resolve(strict=True)
     except OSError:
         return None
+    for _ in range(_LAYERS_MAX):
+        below = [each.resolve() for each in (block / "slaves").glob("*")]
+        if len(below) != 1:
+            break
+        block = below[0]
     return block.parent if (block / "partition").exists() else block
 
 

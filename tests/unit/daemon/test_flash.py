@@ -23,6 +23,8 @@ from eyot_daemon.monitor.flash import (
 )
 from eyot_daemon.turn.clock import ManualClock
 from eyot_wire.conf import ConfError
+from eyot_wire.doctor.installation import installation
+from eyot_wire.status import FlashStatus, StatusReport, StoreStatus
 
 SECTOR = 512
 DAY_S = 86_400
@@ -113,6 +115,61 @@ def test_wear_of_ufs(tmp_path: Path) -> None:
     (health / "life_time_estimation_b").write_text("0x0b\n")
     (health / "eol_info").write_text("0x01\n")
     assert wear_of(machine.disk) == (110, "normal")
+
+
+def below_layers(machine: Machine, *disks: Path) -> None:
+    """Put a volume on an encrypted device between the file system and `disks`."""
+    number = os.stat(machine.folder).st_dev
+    place = machine.sys / f"dev/block/{os.major(number)}:{os.minor(number)}"
+    place.unlink()
+    volume, encrypted = machine.sys / "devices/virtual/block/dm-1", machine.sys / "devices/virtual/block/dm-0"
+    for upper, lower in ((volume, [encrypted]), (encrypted, disks)):
+        (upper / "slaves").mkdir(parents=True)
+        for each in lower:
+            (upper / "slaves" / each.name).symlink_to(each)
+    place.symlink_to(volume)
+
+
+def test_the_disk_below_encryption_and_a_volume(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    below_layers(machine, machine.disk / "p2")
+    assert disk_of(str(tmp_path), machine.sys) == machine.disk
+    (machine.disk / "device/life_time").write_text("0x02 0x01\n")
+    assert machine.meter().status(0).used_percent == 20
+
+
+def test_a_volume_over_several_disks_is_no_single_disk(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    other = machine.disk.parent / "mmcblk1"
+    other.mkdir()
+    below_layers(machine, machine.disk, other)
+    found = disk_of(str(tmp_path), machine.sys)
+    assert found is not None
+    assert found.name == "dm-0"
+
+
+@pytest.mark.parametrize(
+    ("flash", "states"),
+    [
+        (None, []),
+        (FlashStatus(device="sda", written_bytes=1), []),
+        (FlashStatus(device="mmcblk0", used_percent=70, reserve="normal", lifetime_days=365), ["ok"]),
+        (FlashStatus(device="mmcblk0", used_percent=80), ["warning"]),
+        (
+            FlashStatus(device="mmcblk0", used_percent=110, reserve="90 % of the reserved blocks are used"),
+            ["warning"] * 2,
+        ),
+        (FlashStatus(device="mmcblk0", lifetime_days=364, endurance_assumed=True), ["warning"]),
+    ],
+)
+def test_the_doctor_tells_of_worn_flash(flash: FlashStatus | None, states: list[str]) -> None:
+    store = StoreStatus(path="/s", commits=0, backlog_bytes=0)
+    report = StatusReport(
+        server_name="s", server_id="i", version="1", now="", uptime_s=1.0, domain="d", store=store, flash=flash
+    )
+    found = [each for each in installation(report) if each.name == "flash"]
+    assert [each.state for each in found] == states
+    assert all(each.remedy for each in found if each.state == "warning")
 
 
 def test_endurance_by_size(tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from eyot_wire.doctor.check import Check, failure, ok, skipped, warning
 from eyot_wire.quantities import size, span
-from eyot_wire.status import StatusReport
+from eyot_wire.status import RESERVE_NORMAL, FlashStatus, StatusReport
 
 _FREE_SHARE_MIN = 0.1
+#: From here on the flash is worn, as the alert rules and the page say.
+_USED_PERCENT_MAX, _LIFETIME_DAYS_MIN = 80, 365
 
 
 def installation(report: StatusReport) -> list[Check]:
@@ -36,7 +38,30 @@ def installation(report: StatusReport) -> list[Check]:
         text = f"{size(store.free_bytes)} free of {size(store.total_bytes)} at {store.path}"
         remedy = "limit streams (max_bytes, max_age) or make room"
         checks.append(ok("disk", text) if share >= _FREE_SHARE_MIN else warning("disk", text, remedy))
-    return checks
+    return checks + _flash(report.flash)
+
+
+def _flash(flash: FlashStatus | None) -> list[Check]:
+    """Return what is wrong with the flash under the store; nothing for a disk that does not show its wear."""
+    if flash is None:
+        return []
+    found, known = [], []
+    if flash.used_percent is not None:
+        known.append(
+            "its life is exceeded" if flash.used_percent > 100 else f"up to {flash.used_percent} % of its life used"
+        )
+        if flash.used_percent >= _USED_PERCENT_MAX:
+            found.append(warning("flash", f"{flash.device}: {known[-1]}", "plan its replacement"))
+    if flash.reserve is not None:
+        known.append(f"reserve: {flash.reserve}")
+        if flash.reserve != RESERVE_NORMAL:
+            found.append(warning("flash", f"{flash.device}: {known[-1]}", "plan its replacement"))
+    if flash.lifetime_days is not None and flash.lifetime_days < _LIFETIME_DAYS_MIN:
+        basis = ", with an endurance that is assumed" if flash.endurance_assumed else ""
+        text = f"{flash.device}: lasts about {flash.lifetime_days} days at this rate{basis}"
+        remedy = 'see who writes ("eyot status"), and set eyot { flash { budget } }'
+        found.append(warning("flash", text, remedy))
+    return found or ([ok("flash", f"{flash.device}: {', '.join(known)}")] if known else [])
 
 
 def _domain(report: StatusReport) -> Check:

@@ -65,7 +65,7 @@ function facts(each) {
   if (known(each.uptime_s)) machine.push(["Up for", span(each.uptime_s)]);
   if (each.store_error) machine.push(["Store", each.store_error, "bad"]);
   if (known(each.disk_free_bytes)) machine.push(["Free disk", size(each.disk_free_bytes) + (each.disk_total_bytes ? " of " + size(each.disk_total_bytes) : ""), each.disk_total_bytes && each.disk_free_bytes < each.disk_total_bytes / 10 ? "bad" : ""]);
-  if (known(each.flash_used_percent)) machine.push(["Flash life used", each.flash_used_percent + " %", each.flash_used_percent > 80 ? "bad" : ""]);
+  if (known(each.flash_used_percent)) machine.push(["Flash life used", each.flash_used_percent + " %", each.flash_used_percent >= 80 ? "bad" : ""]);
   if (known(each.flash_lifetime_days)) machine.push(["Flash lasts", each.flash_lifetime_days >= 3650 ? "over 10 years" : number(each.flash_lifetime_days) + " days"]);
   if (known(each.memory_bytes)) machine.push(["Memory", size(each.memory_bytes) + (known(each.memory_free_bytes) ? ", " + size(each.memory_free_bytes) + " free" : "")]);
   const trust = [...until(each.certificate_expires, "Certificate"), ...until(each.token_expires, "Token")];
