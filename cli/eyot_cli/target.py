@@ -316,4 +316,7 @@ def _unanswered(error: Exception) -> str:
     text = str(error).partition("] ")[2] or str(error)
     if "Permission denied" in text:
         return "Permission denied: only root and members of the group that the daemon runs as may ask it"
-    return f"{text.rstrip('.')}: is eyotd running? Another daemon is named with --control PATH or --control http://HOST:PORT"
+    return (
+        f"{text.rstrip('.')}: is eyotd running? `systemctl status eyotd` tells why not. "
+        "Another daemon is named with --control PATH or --control http://HOST:PORT"
+    )

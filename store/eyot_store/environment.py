@@ -200,14 +200,7 @@ class Environment:
             self._make_new()
             return
         if found not in (b"%d" % number for number in FORMATS):
-            remedy = "install that release again, or restore a backup into an empty store_dir"
-            written = f"; a newer release wrote the store, and nothing in it was changed: {remedy}"
-            raise StoreError(
-                "format",
-                f"{self.path} has on-disk format {found.decode('ascii', 'replace')}; "
-                f"this release reads formats {FORMATS[0]} to {FORMATS[-1]}"
-                f"{written if found.isdigit() and int(found) > FORMATS[-1] else ''}",
-            )
+            raise unknown_format(self.path, found)
         number = int(found)
         if number > FORMAT_JOURNAL:
             self._unlock(entry)
@@ -489,6 +482,22 @@ def gone(error: PageError) -> str:
     if error.high is not None and error.high == error.low + b"\0":
         return f"sequence {first} cannot be read"
     return f"sequences from {first} {last} cannot be read"
+
+
+def is_newer(found: bytes) -> bool:
+    """Return whether a later release has written the entry of the format: such a store is sound."""
+    return found.isdigit() and int(found) > FORMATS[-1]
+
+
+def unknown_format(path: Path, found: bytes) -> StoreError:
+    """Return the error for a store whose format this release does not read."""
+    remedy = "install that release again, or restore a backup into an empty store_dir"
+    written = f"; a newer release wrote the store, and nothing in it was changed: {remedy}"
+    return StoreError(
+        "format",
+        f"{path} has on-disk format {found.decode('ascii', 'replace')}; "
+        f"this release reads formats {FORMATS[0]} to {FORMATS[-1]}{written if is_newer(found) else ''}",
+    )
 
 
 def _round_up(size: int) -> int:

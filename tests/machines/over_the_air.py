@@ -33,10 +33,10 @@ INSTALLER = "eyot-upgrade-install.service"
 
 
 def broken_version(package: Path, folder: Path) -> Path:
-    """A version between the package's and the next, whose daemon ends at once."""
+    """A version between the package's and the next, whose daemon ends at once and stays down: only the way back starts the service."""
 
     def break_it(tree: Path) -> None:
-        (tree / "usr/bin/eyotd").write_text("#!/bin/sh\nexit 1\n")
+        (tree / "usr/bin/eyotd").write_text("#!/bin/sh\nexit 78\n")
 
     return changed_package(package, folder, "98.", break_it)
 

@@ -30,7 +30,9 @@ from eyot_store.environment import (
     counters_key,
     decode_mark,
     gone,
+    is_newer,
     messages_db_name,
+    unknown_format,
 )
 from eyot_store.errors import StoreError
 from eyot_store.journal.high_water import UNKNOWN_END, decode_mark_record, read_high
@@ -99,7 +101,7 @@ def check(path: Path, keys: StoreKeys | None = None) -> CheckReport:
     """Verify the store in directory `path`; must not run in a process that has this store open.
 
     Without keys, an encrypted store is verified as far as checksums go. Raises StoreError: "io" when there is no store
-    or it cannot be read, "key" when `keys` do not decrypt it.
+    or it cannot be read, "key" when `keys` do not decrypt it, "format" when a later release has written it.
     """
     report = CheckReport(str(path))
     data = path / "data.mdb"
@@ -194,6 +196,8 @@ class _Checker:
         with environment.begin() as txn:
             found = txn.get(FORMAT_KEY)
             if found not in (b"%d" % number for number in FORMATS):
+                if found is not None and is_newer(found):
+                    raise unknown_format(Path(self._report.path), found)
                 shown = "none" if found is None else found.decode("ascii", "replace")
                 self._problems.append(f"format: {shown}, but this release reads {FORMATS[0]} to {FORMATS[-1]}")
                 return

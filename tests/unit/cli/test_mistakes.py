@@ -47,7 +47,7 @@ def test_no_daemon_behind_the_socket(eyot: Run, tmp_path: Path) -> None:
         status, out, err = eyot("--control", tmp_path / "none", page)
         assert (status, out) == (1, "")
         assert err.startswith(
-            f"eyot: no answer from {tmp_path}/none: No such file or directory: is eyotd running? Another"
+            f"eyot: no answer from {tmp_path}/none: No such file or directory: is eyotd running? `systemctl status eyotd` tells"
         )
     status, _, err = eyot("--control", "http://127.0.0.1:none", "status")
     assert (status, err.count("\n")) == (1, 1)
