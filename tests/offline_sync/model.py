@@ -263,6 +263,12 @@ class Model:
             and flow.takes(subject_of(epoch.node, epoch.stream, n))
         }
 
+    def _unacknowledged(self, flow: Flow, epoch: StreamEpoch) -> set[int]:
+        """What may have been stored at the origin without an acknowledgement (it lost power meanwhile), and never came to this copy."""
+        journal, there = self.journals[epoch], self.holdings.get(flow.place, Holding()).numbers.get(epoch, {})
+        open_numbers = set(range(1, journal.published + 1)) - journal.acked.keys() - there.keys() - journal.lost
+        return {n for n in open_numbers if flow.takes(subject_of(epoch.node, epoch.stream, n))}
+
     def _note_known(self, running: list[Node]) -> None:
         for node in running:
             flows = self.flows.at(node)
@@ -333,7 +339,8 @@ class Model:
             if epoch is None or self.journals[epoch].workqueue or reader is None:
                 continue
             absent = self.absent(flow, epoch, stream.log.committed_seq)
-            least, most = len(self._counted(absent, flow, epoch)), len(absent)
+            least = len(self._counted(absent, flow, epoch))
+            most = len(absent) + len(self._unacknowledged(flow, epoch))
             if self._all_is_counted(node, reader, flow) and not any(
                 least <= each.never_arrived <= most for each in mine
             ):
