@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from collections.abc import Iterator
@@ -67,6 +68,7 @@ def test_a_device_tells_of_itself(spark: SparkSession, hub: Eyotd, hub_streams: 
         assert streams.state("STATUS")["messages"] < device.state("STATUS")["messages"]
         link.restore()
         more(streams, 5)
+        until_linked(streams)
         job = Ingest(spark, config)
         job.run(once=True, report=lambda _: None)
         (row,) = Fleet(spark, config).run()
@@ -85,6 +87,17 @@ def more(streams: Streams, count: int) -> None:
     """Wait until so many messages more are in the stream."""
     wanted, deadline = streams.state("STATUS")["messages"] + count, time.monotonic() + 60
     while streams.state("STATUS")["messages"] < wanted:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def until_linked(streams: Streams) -> None:
+    """Wait until the last status says that the device is linked: those of the time without a link come first."""
+    deadline = time.monotonic() + 60
+    while True:
+        last = streams.api("STREAM.MSG.GET.STATUS", {"seq": streams.state("STATUS")["last_seq"]})
+        if json.loads(base64.b64decode(last["message"]["data"]))["linked"]:
+            return
         assert time.monotonic() < deadline
         time.sleep(0.05)
 

@@ -31,6 +31,8 @@ _LEVELS: Final = {"": "/"} | _WILDCARDS
 _TABLE: Final = str.maketrans({".": "//"} | _ESCAPES)
 #: A topic without any of these has no level but its slashes to convert.
 _ODD: Final = re.compile(r"[. \t\r\n\f\x7f*>]|//|^/|/$")
+#: A subject without any of these has no token but its dots to convert.
+_ESCAPED: Final = re.compile(r"[/ \t\r\n\f\x7f]")
 _ESCAPE: Final = re.compile("/(/|[0-9a-f]{2}|)")
 _SHARE: Final = "$share/"
 
@@ -82,7 +84,7 @@ def _topic_of(subject: bytes) -> str | None:
         text = subject.decode()
     except UnicodeDecodeError:
         return None
-    if "/" not in text:
+    if not _ESCAPED.search(text):
         topic = text.replace(".", "/")
     else:
         topic = "/".join(map(_level, text.split(".")))

@@ -74,7 +74,7 @@ def test_every_topic_comes_back(topic: str) -> None:
         assert topics.to_topic(subject) == topic
 
 
-@given(st.binary(max_size=12) | st.text(st.sampled_from("a./23e0"), max_size=12).map(str.encode))
+@given(st.binary(max_size=12) | st.text(st.sampled_from("a./237ef0\f\x7f"), max_size=12).map(str.encode))
 def test_a_subject_has_one_topic_or_none(subject: bytes) -> None:
     topic = topics.to_topic(subject)
     if topic is not None and is_valid_literal(subject):
@@ -82,7 +82,7 @@ def test_a_subject_has_one_topic_or_none(subject: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "subject", [b"a/b", b"\xff", b"a.b#c", b"a/.b", b"///", b"a/2a", b"a/2A", b"/2e", b"/2f", b"/00", b"/"]
+    "subject", [b"a/b", b"\xff", b"a.b#c", b"a/.b", b"///", b"a/2a", b"a/2A", b"/2e", b"/2f", b"/00", b"/", b"\x7f", b"a.\x7fb"]
 )
 def test_subjects_without_a_topic(subject: bytes) -> None:
     assert topics.to_topic(subject) is None
