@@ -82,7 +82,8 @@ def test_a_subject_has_one_topic_or_none(subject: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "subject", [b"a/b", b"\xff", b"a.b#c", b"a/.b", b"///", b"a/2a", b"a/2A", b"/2e", b"/2f", b"/00", b"/", b"\x7f", b"a.\x7fb"]
+    "subject",
+    [b"a/b", b"\xff", b"a.b#c", b"a/.b", b"///", b"a/2a", b"a/2A", b"/2e", b"/2f", b"/00", b"/", b"\x7f", b"a.\x7fb"],
 )
 def test_subjects_without_a_topic(subject: bytes) -> None:
     assert topics.to_topic(subject) is None
