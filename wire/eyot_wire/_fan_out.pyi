@@ -5,3 +5,4 @@ from eyot_wire.fan_out import Interest as Interest
 from eyot_wire.fan_out import Match as Match
 from eyot_wire.fan_out import OutBuffer as OutBuffer
 from eyot_wire.fan_out import Traffic as Traffic
+from eyot_wire.fan_out import send_out as send_out

@@ -24,6 +24,7 @@ from eyot_wire._frame_scanner cimport Place, Publishes
 
 from eyot_wire._frame_scanner import PLACE_BYTES
 from eyot_wire.fan_out import (
+    AT_ONCE_BYTES,
     EARLY_FLUSH,
     LONG_ROW_BYTES,
     LONG_TAIL_BYTES,
@@ -53,6 +54,11 @@ cdef extern from "sys/uio.h" nogil:
 
     ssize_t writev(int fd, const iovec* vectors, int count)
 
+cdef extern from "sys/socket.h" nogil:
+    int MSG_DONTWAIT
+    int MSG_NOSIGNAL
+    ssize_t send(int fd, const void* data, size_t size, int flags)
+
 
 cdef struct Piece:
     # Part of a frame that stays in the publisher's bytes: behind the first `lead` bytes of the destination's `out`.
@@ -63,10 +69,12 @@ cdef struct Piece:
 
 cdef enum:
     PIECES = 256  # of one destination at a time
+    SENDS = 64  # of as many destinations without the interpreter's lock
 
 cdef Py_ssize_t LONG_TAIL = LONG_TAIL_BYTES
 cdef Py_ssize_t LONG_ROW = LONG_ROW_BYTES
 cdef Py_ssize_t FLUSH_AT = EARLY_FLUSH
+cdef Py_ssize_t AT_ONCE = AT_ONCE_BYTES
 cdef tuple REPLIES = RESERVED_REPLIES
 cdef bytes TRACED = TRACE_HEADER
 cdef char RESERVED_START = RESERVED_SUBJECTS[0]
@@ -660,3 +668,43 @@ cdef int write_out(OutBuffer dest) except -1:
         sent = 0
     dest.out = rest
     return 0
+
+
+def send_out(list dests not None, Py_ssize_t at):
+    cdef Py_ssize_t end = PyList_GET_SIZE(dests), first, sent
+    cdef OutBuffer each
+    cdef int fds[SENDS]
+    cdef char* starts[SENDS]
+    cdef Py_ssize_t sizes[SENDS]
+    cdef int count, done
+    if at < 0:
+        raise IndexError(at)
+    while at < end:
+        first, count, done, sent = at, 0, 0, 0
+        while at < end and count < SENDS and isinstance(<object>PyList_GET_ITEM(dests, at), OutBuffer):
+            each = <OutBuffer><object>PyList_GET_ITEM(dests, at)
+            fds[count], starts[count], sizes[count] = each.fd, PyByteArray_AS_STRING(each.out), PyByteArray_GET_SIZE(each.out)
+            if each.fd < 0 or each.closed or sizes[count] > AT_ONCE:
+                break
+            count += 1
+            at += 1
+        if not count:
+            return at
+        # No other thread uses what a connection has to send.
+        with nogil:
+            while done < count:
+                sent = send(fds[done], starts[done], sizes[done], MSG_DONTWAIT | MSG_NOSIGNAL) if sizes[done] else 0
+                if sent != sizes[done]:
+                    break
+                done += 1
+        for at in range(first, first + done):
+            each = <OutBuffer><object>PyList_GET_ITEM(dests, at)
+            each.dirty = False
+            PyByteArray_Resize(each.out, 0)
+        at = first + done
+        if done < count:
+            if sent > 0:
+                each = <OutBuffer><object>PyList_GET_ITEM(dests, at)
+                del each.out[:sent]
+            return at
+    return at

@@ -26,6 +26,9 @@ EARLY_FLUSH: Final = 1024 * 1024
 LONG_ROW_BYTES: Final = 32 * 1024
 LONG_TAIL_BYTES: Final = 2048
 
+# A connection with more to send than this is not one of many that are sent their bytes together (compiled twin only).
+AT_ONCE_BYTES: Final = 16 * 1024
+
 # Reply subjects that only servers use.
 RESERVED_REPLIES: Final = (b"_R_.", b"$JS.ACK.", b"_GR_.")
 # Prefix of subjects with a meaning to the broker itself ($JS, $SYS, $SRV, ...).
@@ -379,3 +382,14 @@ def _is_plain(sub: Any, has_header: bool) -> bool:
         return False
     dest = sub.dest
     return isinstance(dest, OutBuffer) and (dest.headers or not has_header)
+
+
+def send_out(dests: list[Any], at: int) -> int:
+    """Send what connections from `at` on have in `out`, up to the first whose `flush` must do so; return where that one is.
+
+    Here it is the first of all. The compiled twin writes to one socket after the other (`OutBuffer.fd`), without a function of
+    Python for each, and stops at whatever is no open socket, has much to send, or does not accept all of it.
+    """
+    if at < 0:
+        raise IndexError(at)
+    return at

@@ -284,16 +284,17 @@ class SocketTransport:
         """Hand `out` to the kernel once; True if everything went (or the connection turned out to be dead)."""
         pending = len(session.out)
         try:
-            if not self._send_some(session.out):
-                return False
+            complete = self._send_some(session.out)
         except (BlockingIOError, InterruptedError):
-            return False
+            complete = False
         except OSError:
             session.lost(WRITE_ERROR)
             self.close(linger=False)
             return True
         if self._direct is not None:
-            self._direct.fd = self._sock.fileno()
+            self._direct.fd = self._sock.fileno() if complete else -1
+        if not complete:
+            return False
         if pending >= MAPPED_FROM or self._draining:
             session.renew_out()
         return True

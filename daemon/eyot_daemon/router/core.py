@@ -24,6 +24,7 @@ from eyot_daemon.turn.clock import Clock
 from eyot_daemon.turn.readers import Readers
 from eyot_daemon.turn.timers import Timers
 from eyot_sync.link.state import LinkState
+from eyot_wire.native import send_out
 from eyot_wire.status import ReloadReport
 
 log = logging.getLogger("eyot.broker")
@@ -116,12 +117,14 @@ class BrokerCore:
     def _flush_all(self) -> None:
         while self._dirty:
             dirty, self._dirty = self._dirty, []
-            for dest in dirty:
+            at = send_out(dirty, 0)
+            while at < len(dirty):
                 try:
-                    dest.flush()
+                    dirty[at].flush()
                 except Exception:
                     # A failing destination must not prevent the others from sending.
-                    log.exception("flush of %r failed", dest)
+                    log.exception("flush of %r failed", dirty[at])
+                at = send_out(dirty, at + 1)
 
     def ask_to_stall(self, seconds: float) -> None:
         """Pause the publisher of this turn before its next read: a destination is far behind."""
