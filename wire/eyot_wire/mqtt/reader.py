@@ -45,7 +45,7 @@ class PacketReader:
     while nobody knows the peer. What is kept of an unfinished packet never exceeds that.
     """
 
-    __slots__ = ("_buffer", "_connect_max", "_level", "_max", "_missing", "_topics")
+    __slots__ = ("_acked", "_buffer", "_connect_max", "_level", "_max", "_missing", "_topics")
 
     def __init__(self, packet_bytes_max: int, *, connect_bytes_max: int) -> None:
         self._max = packet_bytes_max
@@ -54,6 +54,8 @@ class PacketReader:
         self._buffer = bytearray()
         #: topics of plain publishes by the bytes before the payload; None before the first
         self._topics: dict[bytes, str] | None = None
+        #: the bytes before the identifier of the last run of QoS 1, and its topic; None before the first
+        self._acked: tuple[bytes, str] | None = None
         #: bytes until the packet in the buffer is whole; 0: not known
         self._missing = 0
 
@@ -107,6 +109,15 @@ class PacketReader:
             at = end
         if at < size:
             buffer += source[at:]
+
+    def acked_alone(self, data: bytes | bytearray | memoryview) -> AckedPublishes | None:
+        """Return the run that `data` is as a whole, if it is one of QoS 1 on the topic of the last one; None: `feed_runs` reads it."""
+        if self._acked is None or self._buffer:
+            return None
+        head, topic = self._acked
+        source = bytes(data)
+        scanned = scan_acked(source, 0, head, self._level == V5, self._max)
+        return AckedPublishes(topic, scanned) if scanned.packet_ids and scanned.end == len(source) else None
 
     def _header(self, source: bytes, at: int) -> tuple[int, int]:
         """Return where the body begins and how long it is; (0, -1) when the header is not whole."""
@@ -173,6 +184,8 @@ class PacketReader:
         scanned = scan_acked(source, at, head, is_v5, self._max)
         if not scanned.packet_ids:
             return self._packet(source, at, start, end), end
+        if len(head) <= HEAD_BYTES_MAX:
+            self._acked = head, known
         return AckedPublishes(known, scanned), scanned.end
 
     def _remember(self, head: bytes, topic: str) -> None:

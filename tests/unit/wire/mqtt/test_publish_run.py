@@ -166,3 +166,51 @@ def test_publishes_of_qos_1_are_one_operation_up_to_one_that_was_sent_before(lev
     assert found[1] == Publish("a", b"7", 1, dup=True, packet_id=7)
     runs = [each for each in found if isinstance(each, AckedPublishes)]
     assert [(each.packet_ids, each.payloads) for each in runs] == [([7, 8], [b"7", b"8"]), ([7], [b"7"])]
+
+
+@pytest.mark.parametrize("level", [4, 5])
+@settings(max_examples=200, deadline=None)
+@given(seeds)
+def test_what_is_a_run_as_a_whole_is_what_the_decoder_reads(level: int, seed: int) -> None:
+    chance = Random(seed)
+    data = fixture.damaged(chance, level)
+    reader = PacketReader(1 << 30, connect_bytes_max=1 << 16)
+    list(reader.feed(encoder.connect(Connect(level, "x"))))
+    got: list[object] = []
+    try:
+        for piece in fixture.cut(chance, data):
+            run = reader.acked_alone(piece)
+            packets = reader.feed_runs(piece) if run is None else [run]
+            for packet in packets:
+                got += packet.publishes() if isinstance(packet, RUNS) else [packet]
+    except MqttError as error:
+        got.append(type(error).__name__)
+    assert got == fixture.one_by_one(data, level)
+
+
+@pytest.mark.parametrize("level", [4, 5])
+def test_a_run_as_a_whole_has_the_topic_of_the_last_one(level: int) -> None:
+    reader = PacketReader(60, connect_bytes_max=1 << 16)
+    list(reader.feed(encoder.connect(Connect(level, "x"))))
+    one, two = (encoder.publish(level, "a", each, qos=1, packet_id=each[0]) for each in (b"1", b"2"))
+    assert reader.acked_alone(one) is None  # the decoder reads the first on each topic
+    list(reader.feed_runs(one))
+    run = reader.acked_alone(memoryview(one + two))
+    assert run is not None
+    assert run.publishes() == [Publish("a", each, 1, packet_id=each[0]) for each in (b"1", b"2")]
+    others = [
+        encoder.publish(level, "b", b"1", qos=1, packet_id=1),
+        encoder.publish(level, "a", b"1"),
+        encoder.publish(level, "a", b"1", qos=1, packet_id=1, dup=True),
+        encoder.publish(level, "a", bytes(60), qos=1, packet_id=1),
+        encoder.PINGREQ,
+        one[:-1],
+        b"",
+    ]
+    assert [reader.acked_alone(before + each) for each in others for before in (b"", one) if before + each != one] == [
+        None
+    ] * (2 * len(others) - 1)
+    list(reader.feed_runs(one[:3]))
+    assert reader.acked_alone(one) is None
+    (run,) = [each for each in reader.feed_runs(one[3:] + one) if isinstance(each, AckedPublishes)]
+    assert run.publishes() == [Publish("a", b"1", 1, packet_id=49)] * 2
