@@ -26,6 +26,11 @@ class Fifo(Generic[T]):
             raise IndexError("the queue is empty")
         return self._items[0]
 
+    def holds_only(self, item: T) -> bool:
+        """Return whether this very item is the only one."""
+        items = self._items
+        return items is not None and len(items) == 1 and items[0] is item
+
     def append(self, item: T) -> None:
         """Add an item behind all others."""
         if self._items is None:

@@ -47,14 +47,27 @@ class _Answer:
         self.result: Result | None = None
 
 
+class _RunAnswer:
+    """The acknowledgements of a run of QoS 1. `outcomes`: None if all are on flash; `settled`: that is known."""
+
+    __slots__ = ("outcomes", "packet_ids", "settled")
+
+    def __init__(self, packet_ids: Sequence[int]) -> None:
+        self.packet_ids = packet_ids
+        self.settled = False
+        self.outcomes: Sequence[ApiError | None] | None = None
+
+
 class ReceivedPublishes:
     """The publishes of one connection."""
 
-    __slots__ = ("_aliases", "_answers", "_connection", "_refusing", "_unreleased")
+    __slots__ = ("_aliases", "_answers", "_connection", "_refusing", "_unanswered", "_unreleased")
 
     def __init__(self, connection: MqttSender) -> None:
         self._connection = connection
-        self._answers: Fifo[_Answer] = Fifo()
+        self._answers: Fifo[_Answer | _RunAnswer] = Fifo()
+        #: publishes of QoS 1 and 2 whose answers these are
+        self._unanswered = 0
         #: MQTT 5: publishes of QoS 2 that have their PUBREC and not their PUBCOMP; they count against the window
         self._unreleased: dict[int, None] = {}
         self._aliases = InboundAliases(connection.server.limits.aliases)
@@ -64,6 +77,7 @@ class ReceivedPublishes:
     def end(self) -> None:
         """Forget what waits: the connection has ended."""
         self._answers.clear()
+        self._unanswered = 0
         self._unreleased.clear()
 
     def run(self, run: PlainPublishes) -> None:
@@ -86,12 +100,12 @@ class ReceivedPublishes:
     def acked_run(self, run: AckedPublishes) -> None:
         """Publish a run of QoS 1 as a whole, or packet by packet where it is not only stored."""
         connection = self._connection
-        room = connection.server.limits.inflight_in - len(self._answers) - len(self._unreleased)
+        room = connection.server.limits.inflight_in - self._unanswered - len(self._unreleased)
         if run.count <= room and not self._refusing and self._is_plain(run):
-            answers = [_Answer(packet_id, 1) for packet_id in run.packet_ids]
-            if publish_stored(connection.publisher, run, partial(self._stored, answers)):
-                for answer in answers:
-                    self._answers.append(answer)
+            answer = _RunAnswer(run.packet_ids)
+            if publish_stored(connection.publisher, run, partial(self._stored, answer)):
+                self._answers.append(answer)
+                self._unanswered += run.count
                 self._count_in(run, 1)
                 return
         self._publish_each(run)
@@ -139,7 +153,7 @@ class ReceivedPublishes:
             return
         answer = _Answer(packet.packet_id, packet.qos)
         if packet.qos:
-            self._answers.append(answer)
+            self._wait_with(answer)
         subject = topics.to_subject(topic)
         if subject is None:
             self._published(
@@ -157,6 +171,10 @@ class ReceivedPublishes:
         )
         publish(connection.publisher, publication, connection, partial(self._published, answer))
 
+    def _wait_with(self, answer: _Answer) -> None:
+        self._answers.append(answer)
+        self._unanswered += 1
+
     def _accepts(self, packet: Publish) -> bool:
         """Check size, quality of service and the window [MQTT-3.3.4-9]; answer a PUBLISH that is refused.
 
@@ -170,7 +188,7 @@ class ReceivedPublishes:
         if packet.qos == 2 and connection.server.options.reject_qos2_publish:
             connection.refuse(ReasonCode.QOS_NOT_SUPPORTED)
             return False
-        if packet.qos and len(self._answers) + len(self._unreleased) >= limits.inflight_in:
+        if packet.qos and self._unanswered + len(self._unreleased) >= limits.inflight_in:
             if connection.is_v5:
                 connection.refuse(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
                 return False
@@ -184,7 +202,7 @@ class ReceivedPublishes:
             limit = connection.server.limits.inflight_in
             connection.gate = Gate(
                 connection.clients.broker.timers,
-                lambda: len(self._answers) >= limit and not connection.closed,
+                lambda: self._unanswered >= limit and not connection.closed,
             )
         connection.transport.hold(connection.gate)
 
@@ -200,7 +218,7 @@ class ReceivedPublishes:
             connection.send_packet(encoder.pubrec(connection.level, packet.packet_id))
         elif len(held.waiting) < WAITING_MAX:
             answer = _Answer(packet.packet_id, 2)
-            self._answers.append(answer)
+            self._wait_with(answer)
             held.waiting.append(partial(self._published, answer))
         return True
 
@@ -219,30 +237,52 @@ class ReceivedPublishes:
         answer.result = result
         self._answer_in_order()
 
-    def _stored(self, answers: list[_Answer], outcomes: Sequence[ApiError | None] | None) -> None:
+    def _stored(self, answer: _RunAnswer, outcomes: Sequence[ApiError | None] | None) -> None:
         """Answer a run of QoS 1, and those behind it that wait for their turn."""
-        connection = self._connection
-        waiting = self._answers
-        if outcomes is None and not connection.closed and len(waiting) == len(answers):
-            waiting.clear()  # nobody else waits
-            connection.send_packet(
-                b"".join([encoder.puback(connection.level, each.packet_id) for each in answers]), len(answers)
-            )
+        connection, answers = self._connection, self._answers
+        if outcomes is None and not connection.closed and answers.holds_only(answer):
+            answers.clear()  # nobody else waits
+            self._unanswered = 0
+            self._answer_run(answer)
             self._open_gate()
             return
-        for answer, outcome in zip(answers, outcomes or (None,) * len(answers), strict=True):
-            if outcome is not None:
-                connection.sessions.drops.count("refused")
-            answer.result = STORED if outcome is None else Result(reason_of(outcome), outcome.description)
+        if outcomes is not None:
+            for outcome in outcomes:
+                if outcome is not None:
+                    connection.sessions.drops.count("refused")
         if not connection.closed:
+            answer.outcomes, answer.settled = outcomes, True
             self._answer_in_order()
 
     def _answer_in_order(self) -> None:
         """Answer what has its result, up to the first that has not."""
         answers = self._answers
-        while answers and answers.first.result is not None:
-            self._answer(answers.popleft())
+        while answers:
+            first = answers.first
+            if type(first) is _RunAnswer:
+                if not first.settled:
+                    break
+                answers.popleft()
+                self._unanswered -= len(first.packet_ids)
+                self._answer_run(first)
+            else:
+                assert type(first) is _Answer
+                if first.result is None:
+                    break
+                answers.popleft()
+                self._unanswered -= 1
+                self._answer(first)
         self._open_gate()
+
+    def _answer_run(self, run: _RunAnswer) -> None:
+        if run.outcomes is None:
+            self._connection.send_packet(encoder.pubacks(run.packet_ids), len(run.packet_ids))
+            return
+        for packet_id, outcome in zip(run.packet_ids, run.outcomes, strict=True):
+            answer = _Answer(packet_id, 1)
+            answer.result = STORED if outcome is None else Result(reason_of(outcome), outcome.description)
+            if not self._connection.closed:
+                self._answer(answer)
 
     def _open_gate(self) -> None:
         connection = self._connection

@@ -26,6 +26,7 @@ from eyot_daemon.jetstream.consumer.consumer import Consumer
 from eyot_daemon.jetstream.ingest.joint import Change, JointPublish, JointStream, RunDone
 from eyot_daemon.jetstream.ingest.stream_ingest import SubjectRemoval
 from eyot_daemon.mqtt.counters import Drops
+from eyot_daemon.mqtt.gathered_run import GatheredRun, RunTargets
 from eyot_daemon.mqtt.retained_store import RETAINED_PREFIX, Retained
 from eyot_daemon.mqtt.session_queue import (
     QUEUE_PREFIX,
@@ -511,46 +512,37 @@ class MqttStore:
         """Return the filters of the queues that take a subject, which has QUEUE_PREFIX; the same object while they are the same."""
         return self._filters.match(queue_subject)
 
-    def publish_run(
-        self,
-        streams: Sequence[tuple[JointStream, bytes]],
-        queue_subject: bytes,
-        header: bytes,
-        run: AckedPublishes,
-        done: RunDone,
-    ) -> bool:
-        """Store a run of publishes as `publish` does each, without an identifier and not retained.
+    def run_targets(
+        self, streams: Sequence[tuple[JointStream, bytes]], queue_subject: bytes, filters: Match[QueueFilter]
+    ) -> RunTargets:
+        """Return where runs are stored: in streams, with the subject that each stores, and in the queues of these filters."""
+        targets, subjects = tuple(stream for stream, _ in streams), tuple(subject for _, subject in streams)
+        if not filters:
+            return RunTargets(targets, subjects)
+        queues = tuple({entry.owner: None for entry in filters.plain})
+        return RunTargets((*targets, self._queued), (*subjects, queue_subject), queues)
 
-        `streams`: with the subject that each stores; `queue_subject`: that of the copies for sessions, b"" for none. `done` is
-        called when all is on flash, with None, or with the outcome of each. False: a queue is full, or nearly; nothing has
-        happened.
+    def publish_run(self, targets: RunTargets, header: bytes, run: AckedPublishes, done: RunDone) -> bool:
+        """Store a run of publishes as `publish` does each, without an identifier and not retained, behind the last of the turn.
+
+        `done` is called when all is on flash, with None, or with the outcome of each. False: a queue is full, or nearly;
+        nothing has happened.
         """
-        payloads = run.payloads
-        changes: list[tuple[JointStream, list[Published]]] = [
-            (stream, [Published(subject, b"", header, payload) for payload in payloads]) for stream, subject in streams
-        ]
-        if not queue_subject:
-            self._joint.publish_run(changes, done)
-            return True
-        each = len(queue_subject) + len(header)
-        count, size = len(payloads), each * len(payloads) + run.payload_bytes
-        queues = list({entry.owner: None for entry in self.filters_of(queue_subject).plain})
-        if self._is_full or not all(queue.has_room(count, size) for queue in queues):
-            return False
-        for queue in queues:
-            queue.count(count, size)
-        changes.append((self._queued, [Published(queue_subject, b"", header, payload) for payload in payloads]))
-
-        def settled(outcomes: Sequence[ApiError | None] | None) -> None:
-            refused = [] if outcomes is None else [at for at, outcome in enumerate(outcomes) if outcome is not None]
+        queues = targets.queues
+        if queues:
+            if self._is_full:
+                return False
+            size = (len(targets.subjects[-1]) + len(header)) * run.count + run.payload_bytes
             for queue in queues:
-                if refused:
-                    queue.count(-len(refused), -sum(each + len(payloads[at]) for at in refused))
-                if len(refused) < count:
-                    queue.wake()
-            done(outcomes)
-
-        self._joint.publish_run(changes, settled)
+                if not queue.has_room(run.count, size):
+                    return False
+            for queue in queues:
+                queue.count(run.count, size)
+        gathered = self._joint.last
+        if not (isinstance(gathered, GatheredRun) and gathered.goes_to(targets)):
+            gathered = GatheredRun(targets)
+            self._joint.publish_run(gathered)
+        gathered.add(targets.subjects, header, run.payloads, done)
         return True
 
     def _hold(self, record: SessionRecord, packet_id: int, digest: bytes) -> Callable[[Txn], None]:

@@ -1,7 +1,8 @@
 """Runs of QoS 1 publishes that go to flash and to nobody else: stored as a whole, answered as a whole.
 
 Whatever else a publish may ask for (other subscribers, a mapping, a queue that is full) takes the full rules of
-`publishing.py`, packet by packet: both store the same messages, in the same order, in the same transactions.
+`publishing.py`, packet by packet: both store the same messages, in the same order, in the same transactions. The runs of a
+turn that follow each other, of whatever clients, are one if they go to the same streams.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
 def publish_stored(publisher: Publisher, run: AckedPublishes, done: RunDone) -> bool:
     """Store a run; `done` as in `MqttStore.publish_run`. False: it needs the full rules, and nothing has happened."""
     account, sessions = publisher.account, publisher.sessions
-    found = sessions.stored_topics.find(run.topic, sessions.store)
+    store = sessions.store
+    found = sessions.stored_topics.find(run.topic, store)
     if found is None or account.mappings.maps(found.subject) or not publisher.may_publish_always(found.subject):
         return False
-    if any(wanted(stream) for stream, _ in found.streams):
-        return False
-    queue = found.queue_subject if found.filters else b""
-    return sessions.store.publish_run(found.streams, queue, publisher.plain_header(1), run, done)
+    for stream, _ in found.streams:
+        if wanted(stream):
+            return False
+    return store.publish_run(found.targets, publisher.plain_header(1), run, done)

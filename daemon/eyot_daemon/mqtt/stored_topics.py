@@ -21,17 +21,20 @@ TOPICS_MAX: Final = 1024
 class StoredTopic:
     """What the publishes of a topic are stored in, while its route and the filters of queues are the same.
 
-    `streams`: with the subject that each stores. `queue_subject`: that of the copy for sessions.
+    `streams`: with the subject that each stores. `queue_subject`: that of the copy for sessions. `targets`: both, and the queues.
     """
 
-    __slots__ = ("filters", "queue_subject", "route", "streams", "subject")
+    __slots__ = ("filters", "queue_subject", "route", "streams", "subject", "targets")
 
-    def __init__(self, subject: bytes, route: Route, queue_subject: bytes, filters: Match[QueueFilter]) -> None:
+    def __init__(
+        self, subject: bytes, route: Route, queue_subject: bytes, filters: Match[QueueFilter], store: MqttStore
+    ) -> None:
         self.subject = subject
         self.route = route
         self.queue_subject = queue_subject
         self.filters = filters
         self.streams = tuple((queue.owner, stored) for queue, stored in route.streams())
+        self.targets = store.run_targets(self.streams, queue_subject, filters)
 
 
 class StoredTopics:
@@ -60,5 +63,5 @@ class StoredTopics:
             return None
         if len(self._known) >= TOPICS_MAX:
             self._known.clear()
-        found = self._known[topic] = StoredTopic(subject, route, queue_subject, filters)
+        found = self._known[topic] = StoredTopic(subject, route, queue_subject, filters, store)
         return found

@@ -399,7 +399,9 @@ class SocketTransport:
             return 0
         reason, failed = CLIENT_CLOSED, False
         try:
-            most = self._read_size if self._turn.readers.may_be_large else min(self._read_size, READ_SIZE)
+            most = self._read_size
+            if most > READ_SIZE and not self._turn.readers.may_be_large:
+                most = READ_SIZE
             size = self._sock.recv_into(_read_buffer, most)
         except (BlockingIOError, InterruptedError):
             return 0

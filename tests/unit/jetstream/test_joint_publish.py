@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from eyot_daemon.config.jetstream import JetStreamOptions
-from eyot_daemon.jetstream.ingest.joint import JointPublish
+from eyot_daemon.jetstream.ingest.joint import JointPublish, Run
 from eyot_daemon.jetstream.ingest.stream_ingest import SubjectRemoval
 from eyot_store import StoreError, Txn
 from eyot_wire.frames import Published
@@ -91,15 +92,27 @@ def test_one_refusal_stores_nothing_and_leaves_the_others_of_the_turn(joined: Jo
     assert answer == {"stream": "A", "seq": 3}
 
 
+class ToldRun(Run):
+    """A run whose outcomes are kept, once they are known."""
+
+    def __init__(self, changes: Sequence[tuple[Any, list[Published]]]) -> None:
+        super().__init__(changes)
+        self.outcomes: list[Any] = []
+
+    def settled(self, outcomes: Sequence[Any] | None) -> None:
+        self.outcomes.append(outcomes)
+
+
 def run_of(joined: JointFixture, names: str, payloads: list[bytes]) -> list[Any]:
     """Hand in a run of publishes into these streams; returns the outcomes, once they are known."""
     changes = [
         (joined.fixture.stream(name), [Published(f"{name.lower()}.x".encode(), b"", b"", each) for each in payloads])
         for name in names
     ]
-    outcomes: list[Any] = []
-    joined.joint.publish_run(changes, outcomes.append)
-    return outcomes
+    run = ToldRun(changes)
+    joined.joint.publish_run(run)
+    assert joined.joint.last is run
+    return run.outcomes
 
 
 def test_a_run_is_stored_in_the_order_of_the_turn_in_its_transaction(joined: JointFixture) -> None:

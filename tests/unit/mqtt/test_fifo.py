@@ -29,3 +29,4 @@ def test_it_is_a_list_that_is_taken_from_the_front(steps: list[str]) -> None:
             with pytest.raises(IndexError):
                 _ = fifo.first
         assert (len(fifo), bool(fifo)) == (len(model), bool(model))
+        assert [each for each in range(number + 1) if fifo.holds_only(each)] == (model if len(model) == 1 else [])

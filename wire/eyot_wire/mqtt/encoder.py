@@ -3,6 +3,8 @@
 The server's packets are functions of the level; a client's (for bridges and tests) are below.
 """
 
+from collections.abc import Sequence
+from struct import Struct
 from typing import Final
 
 from eyot_wire.mqtt import fields
@@ -14,6 +16,8 @@ from eyot_wire.mqtt.reason_codes import SUBACK_FAILURE, ReasonCode, return_code
 
 PINGREQ: Final = b"\xc0\0"
 PINGRESP: Final = b"\xd0\0"
+#: PUBACK up to the identifier, and that.
+_PUBACK: Final = Struct(">HH").pack
 #: DISCONNECT without a reason: all of 3.1.1's.
 DISCONNECT: Final = b"\xe0\0"
 
@@ -71,6 +75,11 @@ def _answer(
 def puback(level: int, packet_id: int, reason: int = ReasonCode.SUCCESS, properties: Properties | None = None) -> bytes:
     """Return PUBACK."""
     return _answer(0x40, level, packet_id, reason, properties)
+
+
+def pubacks(packet_ids: Sequence[int]) -> bytes:
+    """Return PUBACK with success for each of these publishes, as `puback` has it at any level."""
+    return b"".join([_PUBACK(0x4002, packet_id) for packet_id in packet_ids])
 
 
 def pubrec(level: int, packet_id: int, reason: int = ReasonCode.SUCCESS, properties: Properties | None = None) -> bytes:

@@ -7,7 +7,8 @@ the caller's own operations on other logs. The checks, and what counts as agreed
 
 Publishes gather during the turn and are one transaction at its end. If a stream refuses one of them, the transaction is
 rolled back, and each publish is a transaction of its own. Messages that were queued for a stream earlier in the turn
-are stored before it. A run of publishes to the same streams is handed in as one; each of them stands for itself.
+are stored before it. A run of publishes to the same streams is handed in as one, and may grow while nothing came behind it;
+each of them stands for itself.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Change = Published | SubjectRemoval
 Extra = Callable[["Txn"], None]
 #: Called once, with the reason of a refusal or failure, or None when everything is on flash.
 Done = Callable[[ApiError | None], None]
-#: The same for a run: once, with the outcome of each publish, or None when all are on flash.
+#: The same for publishes together: once, with the outcome of each, or None when all are on flash.
 RunDone = Callable[["Sequence[ApiError | None] | None"], None]
 
 
@@ -64,11 +65,17 @@ class _Publish(NamedTuple):
     done: Done
 
 
-class _Run(NamedTuple):
-    """Publishes of which each has one message for each of these streams."""
+class Run:
+    """Publishes of which each has one message for each of the streams in `changes`."""
 
-    changes: Sequence[tuple[JointStream, Sequence[Published]]]
-    done: RunDone
+    __slots__ = ("changes",)
+
+    def __init__(self, changes: Sequence[tuple[JointStream, Sequence[Published]]]) -> None:
+        self.changes = changes
+
+    def settled(self, outcomes: Sequence[ApiError | None] | None) -> None:
+        """Take the outcome of each publish, or None: all are on flash."""
+        raise NotImplementedError
 
     def publishes(self) -> Iterator[_Publish]:
         """Yield the publishes one by one; the run is done when all of them are."""
@@ -80,7 +87,7 @@ class _Run(NamedTuple):
             outcomes[at] = outcome
             left -= 1
             if not left:
-                self.done(outcomes)
+                self.settled(outcomes)
 
         for at in range(left):
             yield _Publish([(stream, (messages[at],)) for stream, messages in self.changes], None, partial(note, at))
@@ -92,7 +99,7 @@ class JointPublish:
     def __init__(self, broker: BrokerCore, store: Store) -> None:
         self._broker = broker
         self._store = store
-        self._waiting: list[_Publish | _Run] = []
+        self._waiting: list[_Publish | Run] = []
 
     def publish(self, changes: Sequence[tuple[JointStream, Change]], done: Done, *, extra: Extra | None = None) -> None:
         """Apply `changes`, in order, and `extra`, all or nothing; `done` is called after the end of the turn."""
@@ -101,14 +108,19 @@ class JointPublish:
             by_stream.setdefault(stream, []).append(change)
         self._add(_Publish(list(by_stream.items()), extra, done))
 
-    def publish_run(self, changes: Sequence[tuple[JointStream, Sequence[Published]]], done: RunDone) -> None:
-        """Store one message or more in each of these streams, the same number in all: those at one place are a publish.
+    def publish_run(self, run: Run) -> None:
+        """Store one message or more in each of the run's streams, the same number in all: those at one place are a publish.
 
-        `done` is called after the end of the turn.
+        The run is told of the outcome after the end of the turn. Until then its lists of messages may grow, while it is the last.
         """
-        self._add(_Run(changes, done))
+        self._add(run)
 
-    def _add(self, publish: _Publish | _Run) -> None:
+    @property
+    def last(self) -> object:
+        """The publish or run that waits for the end of the turn behind all others; None: there is none."""
+        return self._waiting[-1] if self._waiting else None
+
+    def _add(self, publish: _Publish | Run) -> None:
         if not self._waiting:
             self._broker.mark_dirty(self)
         self._waiting.append(publish)
@@ -122,7 +134,7 @@ class JointPublish:
         alone = len(waiting) == 1 and type(waiting[0]) is _Publish
         if alone or self._commit(waiting) is not None:
             for each in waiting:
-                for publish in each.publishes() if isinstance(each, _Run) else (each,):
+                for publish in each.publishes() if isinstance(each, Run) else (each,):
                     refused = self._commit([publish], alone=True)
                     if refused is not None:
                         publish.done(refused)
@@ -133,7 +145,7 @@ class JointPublish:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _commit(self, publishes: Sequence[_Publish | _Run], *, alone: bool = False) -> ApiError | None:
+    def _commit(self, publishes: Sequence[_Publish | Run], *, alone: bool = False) -> ApiError | None:
         """Hand in one transaction of these publishes, or return why there is none; then nothing has changed.
 
         `alone`: there is no other try.
@@ -178,14 +190,14 @@ class JointPublish:
         self._submit(txn, [(stream.core, batch) for stream, batch, _ in staged], publishes)
         return None
 
-    def _submit(self, txn: Txn, members: list[tuple[StreamCore, Batch]], publishes: Sequence[_Publish | _Run]) -> None:
+    def _submit(self, txn: Txn, members: list[tuple[StreamCore, Batch]], publishes: Sequence[_Publish | Run]) -> None:
         def through(failure: StoreError | None) -> None:
             result = None if failure is None else _error_of(failure)
             for publish in publishes:
                 if isinstance(publish, _Publish):
                     publish.done(result)
                 else:
-                    publish.done(None if result is None else [result] * len(publish.changes[0][1]))
+                    publish.settled(None if result is None else [result] * len(publish.changes[0][1]))
 
         StreamCore.submit_together(self._store, txn, members, through)
 

@@ -387,7 +387,9 @@ class MessageStager:
             return None
         if expected and not self._is_as_expected(messages, msg_ids, expected):
             return None
-        if msg_ids and not self._parts.dedupe.all_new(msg_ids, self._now_ns):
+        if not any(msg_ids):
+            return []  # headers without an id, as all of MQTT's: there is nothing to look for, and nothing to remember
+        if not self._parts.dedupe.all_new(msg_ids, self._now_ns):
             return None
         return msg_ids
 
