@@ -13,6 +13,7 @@ from support.newer_nats_server import VERSION, binary
 from support.server_process import ServerProcess, executable
 
 SOURCE = Path(__file__).with_name("mqtt_load.c")
+FLOOR_SOURCE = Path(__file__).with_name("mqtt_floor.c")
 TIMEOUT_S = 300
 
 #: What Eyot and nats-server share. Clients come from several addresses, and nobody logs in: so with mosquitto.
@@ -83,10 +84,24 @@ class Mosquitto(ServerProcess):
             if listens(self.mqtt_port):
                 return
             time.sleep(0.01)
-        raise RuntimeError(f"mosquitto is not ready:\n{self.log()[-4000:]}")
+        raise RuntimeError(f"{self.name} is not ready:\n{self.log()[-4000:]}")
 
 
-Peer = NatsPeer | Mosquitto
+class Floor(Mosquitto):
+    """The compiled mqtt_floor.c: what no broker is faster than."""
+
+    name = "floor"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, persistence=True)
+        self._path = folder / "mqtt_floor"
+        subprocess.run(["cc", "-O2", "-o", self._path, FLOOR_SOURCE], check=True)
+
+    def command(self) -> list[str]:
+        return [str(self._path), str(self.mqtt_port), str(self.workdir / "journal")]
+
+
+Peer = NatsPeer | Mosquitto | Floor
 
 
 def listens(port: int) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 import wire
 from mqtt_peers import (
     Connections,
+    Floor,
     Mosquitto,
     NatsPeer,
     Peer,
@@ -27,11 +28,13 @@ OURS = "eyotd"
 MOSQUITTO = "mosquitto"
 NATS = "nats-server"
 ALWAYS = "nats-server always"
-PEERS = [MOSQUITTO, NATS, ALWAYS]
+FLOOR = "floor"
+PEERS = [MOSQUITTO, NATS, ALWAYS, FLOOR]
 PAYLOAD = 128
 HOW = (
     "Clients of MQTT 3.1.1 in C, payloads of 128 bytes. mosquitto has persistence on, nats-server its defaults, and "
-    "`nats-server always` has `sync_interval: always`. The queue belongs to a session of QoS 1 that is away. Memory, "
+    "`nats-server always` has `sync_interval: always`. The floor is a C program that appends to a file, and flushes it once for "
+    "all that came at a time (`tests/bench/mqtt_floor.c`). The queue belongs to a session of QoS 1 that is away. Memory, "
     "restarts and kills are measured once."
 )
 SESSIONS = 10_000
@@ -43,6 +46,7 @@ MAKE: dict[str, Callable[[Path], Peer]] = {
     MOSQUITTO: lambda folder: Mosquitto(folder, persistence=True),
     NATS: nats_server,
     ALWAYS: lambda folder: nats_server(folder, ", sync_interval: always"),
+    FLOOR: Floor,
 }
 
 
@@ -88,16 +92,17 @@ class MqttBench:
         row.figures.setdefault(name, []).append(figure)
 
     def _rates(self, name: str) -> None:
-        if name != ALWAYS:
+        if name not in (ALWAYS, FLOOR):
             with running(name) as peer:
                 for subscribers, count, topics in ((1, 500_000, 1), (4, 200_000, 1), (1, 300_000, 100)):
                     self._fan_out(peer, name, subscribers, self._count(count), topics)
-        if name in (OURS, ALWAYS):
+        if name in (OURS, ALWAYS, FLOOR):
             for publishers, count in ((1, 1_000), (64, 8_000), (1_000, 8_000)):
                 with running(name) as peer:
-                    wire.make_stream(peer.client_port, "BENCH", "bench.durable")
+                    if name != FLOOR:
+                        wire.make_stream(peer.client_port, "BENCH", "bench.durable")
                     self._publish(peer, name, "into a stream", publishers, self._count(count), "bench/durable")
-        if name != NATS:
+        if name not in (NATS, FLOOR):
             with running(name) as peer:
                 load("queue", peer.mqtt_port, "away", "bench/queued")
                 self._publish(peer, name, "into a session's queue", 64, self._count(8_000), "bench/queued")
