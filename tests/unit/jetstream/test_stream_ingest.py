@@ -380,3 +380,23 @@ def flip_a_bit(path: Path, stream_id: int, seq: int) -> None:
             value = bytearray(txn.get(key))
             value[len(value) // 2] ^= 1
             txn.put(key, bytes(value))
+
+
+def test_headers_without_an_id_leave_nothing_in_the_duplicate_window(fixture: Fixture) -> None:
+    fixture.create()
+    for number in range(3):
+        fixture.publish(b"s.a", b"%d" % number, {"X": "y"})
+        fixture.commit()
+    window = fixture.stream().dedupe
+    assert not window._order
+    answers = [fixture.publish(b"s.a", b"3", {"Nats-Msg-Id": "id"}) for _ in range(2)]
+    fixture.publish(b"s.a", b"4", {"X": "y"})
+    fixture.commit()
+    assert [fixture.answer(reply) for reply in answers] == [
+        b'{"stream":"S","seq":4}',
+        b'{"stream":"S","seq":4,"duplicate": true}',
+    ]
+    assert dict(window.ids()) == {b"id": 4}
+    expecting = fixture.publish(b"s.a", b"6", {"Nats-Expected-Last-Msg-Id": "id"})
+    fixture.commit()
+    assert code(json.loads(fixture.answer(expecting) or b"")) == 10070
