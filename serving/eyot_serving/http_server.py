@@ -12,13 +12,13 @@ import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from http import HTTPStatus
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import h11
 import trio
 
+from eyot_serving.broken_streams import cut_cycles
 from eyot_serving.http_messages import HttpRequest, HttpResponse, PeerAddress, plain_text
 from eyot_serving.tls_alert import SmallReads, handshake
 
@@ -97,6 +97,7 @@ async def _serve_connection(
         await _Connection(stream, handler, _peer_of(sock, has_tls=tls is not None)).run()
     except (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError) as error:
         log.debug("Monitoring connection ended: %r", error)
+        cut_cycles(error)
     except Exception:
         log.exception("Monitoring connection failed")
     finally:
@@ -211,12 +212,14 @@ class _Connection:
         async with response.stream() as parts, trio.open_nursery() as nursery:
             nursery.start_soon(self._until_gone, nursery.cancel_scope)
             # Here: what leaves the nursery would come as a group.
-            with suppress(OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
+            try:
                 async for part in parts:
                     with trio.fail_after(RESPONSE_S_MAX):
                         await self._send(h11.Data(data=part))
                 with trio.fail_after(RESPONSE_S_MAX):
                     await self._send(h11.EndOfMessage())
+            except (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError) as error:
+                cut_cycles(error)
             nursery.cancel_scope.cancel()
 
     async def _until_gone(self, scope: trio.CancelScope) -> None:
@@ -224,8 +227,8 @@ class _Connection:
         try:
             while await self._stream.receive_some(_READ_BYTES):
                 pass
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            cut_cycles(error)
         scope.cancel()
 
     async def _refuse(self, status: int) -> None:

@@ -7,10 +7,11 @@ their users, and some decide by it whether to retry. Trio's SSLStream leaves it 
 from __future__ import annotations
 
 import ssl
-from contextlib import suppress
 from typing import Any
 
 import trio
+
+from eyot_serving.broken_streams import cut_cycles
 
 #: How long the peer may take to read the alert, so that its earlier data does not reset the connection first.
 _TAKE_S = 0.2
@@ -93,7 +94,8 @@ async def handshake(stream: trio.SSLStream[Any]) -> None:
     stream.transport_stream = _HandshakeReads(raw)
     try:
         await stream.do_handshake()
-    except trio.BrokenResourceError:
+    except trio.BrokenResourceError as error:
+        cut_cycles(error)
         stream.transport_stream = raw
         await _send_alert(stream)
         raise
@@ -115,9 +117,12 @@ async def _send_alert(stream: trio.SSLStream[Any]) -> None:
     if not alert:
         return
     raw = stream.transport_stream
-    with trio.move_on_after(_TAKE_S), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-        await raw.send_all(alert)
-        if isinstance(raw, trio.SocketStream):
-            await raw.send_eof()
-        while await raw.receive_some(_READ_BYTES):
-            pass
+    try:
+        with trio.move_on_after(_TAKE_S):
+            await raw.send_all(alert)
+            if isinstance(raw, trio.SocketStream):
+                await raw.send_eof()
+            while await raw.receive_some(_READ_BYTES):
+                pass
+    except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+        cut_cycles(error)

@@ -22,6 +22,7 @@ from eyot_daemon.net.tls_hello import TLS_HANDSHAKE, first_byte
 from eyot_daemon.net.tls_transport import over_tls
 from eyot_daemon.net.tls_words import handshake_words
 from eyot_daemon.net.transport import SocketTransport, StreamTransport
+from eyot_serving.broken_streams import cut_cycles
 from eyot_serving.tls_alert import handshake
 
 #: First byte of a TLS connection: the record type of a handshake.
@@ -77,6 +78,7 @@ class ClientListener:
             stream = await self._handshake(sock, raw, client, context)
         except (trio.BrokenResourceError, trio.TooSlowError, ssl.SSLError, OSError) as error:
             log.error("%r - TLS handshake error: %s", client, handshake_words(error))
+            cut_cycles(error)
             client.lost("TLS Handshake Failure")
             clients.broker.flush()
             await trio.aclose_forcefully(raw)

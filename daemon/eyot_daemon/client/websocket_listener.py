@@ -20,6 +20,7 @@ from eyot_daemon.net.tls_checks import RateLimit, check_certificate
 from eyot_daemon.net.tls_words import handshake_words
 from eyot_daemon.net.websocket_stream import BROWSER_FRAME_BYTES, WebSocketStream
 from eyot_daemon.net.websocket_upgrade import Cookies, UpgradeError, Verdict, check_upgrade
+from eyot_serving.broken_streams import cut_cycles
 from eyot_serving.tls_alert import handshake
 
 log = logging.getLogger("eyot.websocket")
@@ -75,6 +76,7 @@ class WebSocketListener:
                 verdict = await self._answer(websocket, request)
         except (UpgradeError, trio.BrokenResourceError, trio.TooSlowError, ssl.SSLError, OSError) as error:
             log.info("%s:%d - websocket handshake error: %s", *address, handshake_words(error))
+            cut_cycles(error)
             await trio.aclose_forcefully(stream)
             return
         if verdict.status != 101:

@@ -25,6 +25,7 @@ from eyot_daemon.net.tls_transport import over_tls
 from eyot_daemon.net.tls_words import handshake_words
 from eyot_daemon.net.transport import LEAF_HOLD_S, SocketTransport, StreamTransport, Transport, TransportLimits
 from eyot_daemon.router.leaf_links import LeafLinks
+from eyot_serving.broken_streams import cut_cycles
 from eyot_serving.tls_alert import handshake
 from eyot_sync.leaf.compression import LeafCompression
 from eyot_sync.leaf.events import LeafOptions, Role
@@ -160,6 +161,7 @@ class LeafListener:
             check_certificate(options, stream)
         except (trio.BrokenResourceError, trio.TooSlowError, ssl.SSLError, OSError) as error:
             log.error("%r - TLS leafnode handshake error: %s", link, handshake_words(error))
+            cut_cycles(error)
             link.lost(TLS_HANDSHAKE_FAILURE)
             link.release()
             await trio.aclose_forcefully(raw)

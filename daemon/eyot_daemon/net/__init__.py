@@ -2,5 +2,5 @@
 
 Entry points: `listener.TcpListener` accepts, `transport.SocketTransport` and `StreamTransport` serve one connection.
 A transport knows its session as `transport.Session` and the broker as `transport.TurnEnd`.
-May import `config` and `turn`; of other floors only wire.
+May import `config` and `turn`; of other floors only wire and serving.
 """

@@ -31,6 +31,7 @@ import trio
 from eyot_daemon.net.heap import MAPPED_FROM, lazy_buffer
 from eyot_daemon.turn.backpressure import Gate
 from eyot_daemon.turn.readers import Readers
+from eyot_serving.broken_streams import cut_cycles
 from eyot_wire.native import OutBuffer
 
 log = logging.getLogger("eyot.transport")
@@ -596,6 +597,7 @@ class StreamTransport:
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             if not self._closing:
                 session.lost(self.why_broken(error))
+            cut_cycles(error)
         except Exception:
             # An internal error while processing this peer's bytes ends this connection only.
             log.exception("connection failed")
@@ -634,7 +636,8 @@ class StreamTransport:
                 self._limits.lagging.discard(self)
                 if backlog:
                     session.renew_out()
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            cut_cycles(error)
             self._in_flight = 0
             session.out.clear()
             if not self._closing:

@@ -29,6 +29,7 @@ from wsproto.frame_protocol import CloseReason, FrameDecoder, FrameProtocol
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from eyot_daemon.net.websocket_upgrade import UpgradeError
+from eyot_serving.broken_streams import cut_cycles
 
 READ_BYTES = 64 * 1024
 #: The read size with compression, which may expand data a thousandfold.
@@ -214,8 +215,8 @@ class WebSocketStream(trio.abc.Stream):
                 scope.shield = True
                 if self._ws.state is ConnectionState.OPEN and not self._within_frame:
                     await self._send(CloseConnection(code=CloseReason.NORMAL_CLOSURE))
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            cut_cycles(error)
         finally:
             _end_parser(self._ws)
             await self.stream.aclose()

@@ -2,13 +2,14 @@
 
 import gc
 import logging
+import socket
 import weakref
 
 import pytest
 import trio
 import trio.testing
 
-from eyot_daemon.auth.login import Authenticator, Deferred
+from eyot_daemon.auth.login import Authenticator, Deferred, Peer
 from eyot_daemon.config.accounts import AuthorizationOptions
 from eyot_daemon.config.options import Options
 from support.broker import Raw, Running, running
@@ -134,6 +135,35 @@ async def test_a_connection_that_ends_is_gone_at_once(
                 while up.clients.connections:
                     await trio.sleep(0.005)
             with trio.move_on_after(30):  # the peer of a connection that we ended is given a moment to hear why
+                while here() is not None:
+                    await trio.sleep(0.005)
+            assert here() is None
+    finally:
+        gc.enable()
+
+
+async def test_a_stream_that_is_reset_is_gone_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A WebSocket is read through a stream, whose errors come from Trio."""
+    monkeypatch.setattr(logging.getLogger("eyot.client"), "disabled", True)
+    gc.collect()
+    gc.disable()
+    try:
+        async with running(Options(host="127.0.0.1", port=-1, max_payload=LARGE)) as up:
+            with socket.create_server(("127.0.0.1", 0)) as listening:
+                client = socket.create_connection(listening.getsockname())
+                accepted = trio.socket.from_stdlib_socket(listening.accept()[0])
+            up.nursery.start_soon(up.listener.serve_stream, trio.SocketStream(accepted), Peer(host="there", port=1))
+            del accepted
+            with trio.fail_after(30):
+                while not up.clients.connections:
+                    await trio.sleep(0.005)
+            (connection,) = up.clients.connections.values()
+            here = weakref.ref(connection)
+            del connection
+            client.sendall(b"PUB a 7000000\r\n" + bytes(1000))
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            client.close()
+            with trio.move_on_after(30):
                 while here() is not None:
                     await trio.sleep(0.005)
             assert here() is None

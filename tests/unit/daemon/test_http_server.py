@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import logging
 import socket
 import ssl
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -238,3 +241,43 @@ async def test_a_stream_answers_head_with_its_headers_alone() -> None:
         await client.send_all(GET.replace(b"GET", b"HEAD"))
         assert b"text/event-stream" in await received(client, b"\r\n\r\n")
         assert not server.ended.is_set()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/1.1\r\nHost: h\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 60000\r\n\r\n" + bytes(50_000),
+        b"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 8000000\r\n\r\n" + bytes(70_000),
+        b"GET / HTTP/1.1\r\nHost: h\r\nA: " + b"x" * 40_000,
+    ],
+    ids=["a request", "a part of a body", "too large a body", "too large a head"],
+)
+async def test_a_connection_that_is_reset_is_gone_at_once(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its last reference, not by the collector, which may come hours later."""
+    monkeypatch.setattr(logging.getLogger("eyot.monitor"), "disabled", True)  # the test's log keeps whom it is about
+    here: list[weakref.ref[object]] = []
+
+    class Watched(http_server._Connection):
+        async def run(self) -> None:
+            here.append(weakref.ref(self))
+            await super().run()
+
+    monkeypatch.setattr(http_server, "_Connection", Watched)
+    gc.collect()
+    gc.disable()
+    try:
+        async with served() as port:
+            client = await trio.open_tcp_stream("127.0.0.1", port)
+            await client.send_all(sent)
+            with trio.fail_after(30):
+                while not here:
+                    await trio.sleep(0.005)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            await client.aclose()
+            with trio.move_on_after(30):
+                while here[0]() is not None:
+                    await trio.sleep(0.005)
+            assert here[0]() is None
+    finally:
+        gc.enable()
