@@ -50,5 +50,8 @@ def test_memory_is_given_back(tmp_path: Path, kind: str) -> None:
         before = own_bytes(server.pid)
         for _ in range(3):
             round_of(server, BEGINNINGS[kind])
-        grown = own_bytes(server.pid) - before
+        grown, until = own_bytes(server.pid) - before, time.monotonic() + 60
+        while grown >= 2 * PART and time.monotonic() < until:
+            time.sleep(0.1)  # the last connections are counted out before their buffers are freed
+            grown = own_bytes(server.pid) - before
         assert grown < 2 * PART, f"{grown / (1 << 20):.0f} MiB of {3 * CONNECTIONS * PART >> 20} MiB that came are kept"
