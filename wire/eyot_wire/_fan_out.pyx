@@ -684,8 +684,10 @@ def send_out(list dests not None, Py_ssize_t at):
         while at < end and count < SENDS and isinstance(<object>PyList_GET_ITEM(dests, at), OutBuffer):
             each = <OutBuffer><object>PyList_GET_ITEM(dests, at)
             fds[count], starts[count], sizes[count] = each.fd, PyByteArray_AS_STRING(each.out), PyByteArray_GET_SIZE(each.out)
-            if each.fd < 0 or each.closed or sizes[count] > AT_ONCE:
+            # One that was flushed in mid-turn and got more stands there twice: its bytes belong to the first of the two.
+            if each.fd < 0 or each.closed or sizes[count] > AT_ONCE or (sizes[count] and not each.dirty):
                 break
+            each.dirty = False
             count += 1
             at += 1
         if not count:
@@ -699,8 +701,10 @@ def send_out(list dests not None, Py_ssize_t at):
                 done += 1
         for at in range(first, first + done):
             each = <OutBuffer><object>PyList_GET_ITEM(dests, at)
-            each.dirty = False
             PyByteArray_Resize(each.out, 0)
+        for at in range(first + done, first + count):
+            each = <OutBuffer><object>PyList_GET_ITEM(dests, at)
+            each.dirty = True
         at = first + done
         if done < count:
             if sent > 0:

@@ -117,3 +117,15 @@ def test_an_error_is_left_to_flush(pairs: list[Pair]) -> None:
     assert broken.dirty
     assert broken.out == b"1"
     assert last.out == b"2"
+
+
+@compiled
+def test_one_that_stands_there_twice_is_sent_once(pairs: list[Pair]) -> None:
+    """It was flushed in the middle of the turn, and got more."""
+    dests = [connection for connection, _ in pairs[:3]]
+    dests += [dests[1], dests[0]]
+    at = native.send_out(dests, 0)
+    while at < len(dests):
+        at = native.send_out(dests, at + 1)
+    assert [_received(peer) for _, peer in pairs[:3]] == [b"0", b"1", b"2"]
+    assert not any(each.out or each.dirty for each in dests)
