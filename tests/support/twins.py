@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
-from eyot_wire import _fan_out, _frame_scanner, _stored_run, fan_out, frame_scanner, frames, stored_run
+from eyot_wire import (
+    _fan_out,
+    _frame_scanner,
+    _out_buffer,
+    _stored_run,
+    fan_out,
+    frame_scanner,
+    frames,
+    out_buffer,
+    stored_run,
+)
 from eyot_wire.frames import ProtocolError, Pub
 from eyot_wire.grammar import Grammar
 from eyot_wire.leaf_scanner import FROM_LEAF
@@ -15,7 +26,10 @@ __all__ = ["FAN_OUTS", "GRAMMARS", "SCANNERS", "STORED_RUNS", "assert_same", "me
 
 GRAMMARS: dict[str, Grammar] = {"PUB": FROM_CLIENT, "MSG": FROM_SERVER, "LMSG": FROM_LEAF}
 SCANNERS: tuple[type, type] = (frame_scanner.FrameScanner, _frame_scanner.FrameScanner)
-FAN_OUTS = (fan_out, _fan_out)
+FAN_OUTS = tuple(
+    SimpleNamespace(**{**vars(buffers), **vars(one)})
+    for one, buffers in ((fan_out, out_buffer), (_fan_out, _out_buffer))
+)
 STORED_RUNS: tuple[type, type] = (stored_run.StoredRun, _stored_run.StoredRun)
 _ROWS = (frames.Publishes, _frame_scanner.Publishes)
 

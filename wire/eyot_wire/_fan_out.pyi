@@ -3,6 +3,3 @@ from eyot_wire.fan_out import FanOut as FanOut
 from eyot_wire.fan_out import IngestQueue as IngestQueue
 from eyot_wire.fan_out import Interest as Interest
 from eyot_wire.fan_out import Match as Match
-from eyot_wire.fan_out import OutBuffer as OutBuffer
-from eyot_wire.fan_out import Traffic as Traffic
-from eyot_wire.fan_out import send_out as send_out

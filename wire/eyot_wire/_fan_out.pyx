@@ -8,7 +8,6 @@ Python code runs that may change interest: a destination's `flush`.
 
 from cpython.bytearray cimport (
     PyByteArray_AS_STRING,
-    PyByteArray_FromStringAndSize,
     PyByteArray_GET_SIZE,
     PyByteArray_Resize,
 )
@@ -17,14 +16,13 @@ from cpython.dict cimport PyDict_GetItemWithError
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.ref cimport Py_INCREF, PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_SET_ITEM
-from libc.stdlib cimport free, malloc
 from libc.string cimport memchr, memcmp, memcpy
 
 from eyot_wire._frame_scanner cimport Place, Publishes
+from eyot_wire._out_buffer cimport OutBuffer, Traffic, add_piece, put, write_out
 
 from eyot_wire._frame_scanner import PLACE_BYTES
 from eyot_wire.fan_out import (
-    AT_ONCE_BYTES,
     EARLY_FLUSH,
     LONG_ROW_BYTES,
     LONG_TAIL_BYTES,
@@ -47,34 +45,9 @@ if PLACE_BYTES != sizeof(Place):
     # Cython compares the sizes of classes, not those of the structs behind the pointers.
     raise ImportError("_fan_out was not compiled with this _frame_scanner")
 
-cdef extern from "sys/uio.h" nogil:
-    struct iovec:
-        void* iov_base
-        size_t iov_len
-
-    ssize_t writev(int fd, const iovec* vectors, int count)
-
-cdef extern from "sys/socket.h" nogil:
-    int MSG_DONTWAIT
-    int MSG_NOSIGNAL
-    ssize_t send(int fd, const void* data, size_t size, int flags)
-
-
-cdef struct Piece:
-    # Part of a frame that stays in the publisher's bytes: behind the first `lead` bytes of the destination's `out`.
-    Py_ssize_t lead
-    const char* data
-    Py_ssize_t size
-
-
-cdef enum:
-    PIECES = 256  # of one destination at a time
-    SENDS = 64  # of as many destinations without the interpreter's lock
-
 cdef Py_ssize_t LONG_TAIL = LONG_TAIL_BYTES
 cdef Py_ssize_t LONG_ROW = LONG_ROW_BYTES
 cdef Py_ssize_t FLUSH_AT = EARLY_FLUSH
-cdef Py_ssize_t AT_ONCE = AT_ONCE_BYTES
 cdef tuple REPLIES = RESERVED_REPLIES
 cdef bytes TRACED = TRACE_HEADER
 cdef char RESERVED_START = RESERVED_SUBJECTS[0]
@@ -109,34 +82,6 @@ cdef class Match:
         for _, members in self.groups:
             found += members
         return iter(found)
-
-
-cdef class Traffic:
-    cdef public long long in_msgs
-    cdef public long long in_bytes
-    cdef public long long out_msgs
-    cdef public long long out_bytes
-
-
-cdef class OutBuffer(Traffic):
-    cdef public bytearray out
-    cdef public bint headers
-    cdef public bint closed
-    cdef public bint dirty
-    cdef public int fd
-    cdef Py_ssize_t _flush_at
-    cdef Piece* _pieces
-    cdef int _piece_count
-
-    def __cinit__(self, *args, **kwargs):
-        self.out = bytearray()
-        self.fd = -1
-
-    def __dealloc__(self):
-        free(self._pieces)
-
-    def flush(self):
-        pass
 
 
 cdef class IngestQueue:
@@ -576,19 +521,9 @@ cdef class FanOut:
     cdef int _add_piece(self, OutBuffer dest, const char* data, Py_ssize_t size) except -1:
         # Has the bytes follow what `out` holds. They are written, or copied into `out`, before `publish` returns and
         # before Python code runs that may use `out`.
-        cdef Piece* piece
-        if dest._pieces == NULL:
-            dest._pieces = <Piece*>malloc(PIECES * sizeof(Piece))
-            if dest._pieces == NULL:
-                raise MemoryError
         if dest._piece_count == 0:
             self._writing.append(dest)
-        piece = dest._pieces + dest._piece_count
-        piece.lead = PyByteArray_GET_SIZE(dest.out)
-        piece.data = data
-        piece.size = size
-        dest._piece_count += 1
-        if dest._piece_count == PIECES:
+        if add_piece(dest, data, size):
             self._write_pieces()
         return 0
 
@@ -620,95 +555,3 @@ cdef class FanOut:
             dest._flush_at = PyByteArray_GET_SIZE(dest.out) + FLUSH_AT
             self._flushed = True
         return 0
-
-
-cdef int write_out(OutBuffer dest) except -1:
-    # Writes `out` with its pieces. What the kernel does not accept is copied into `out`, for `flush` to deal with, and
-    # nothing more is written past it until the transport sets `fd` again. An error shows at the transport's own attempt.
-    cdef iovec vectors[2 * PIECES + 1]
-    cdef bytearray out = dest.out
-    cdef char* start = PyByteArray_AS_STRING(out)
-    cdef Py_ssize_t at = 0, total = 0, sent, size
-    cdef int count = 0, index, fd = dest.fd
-    cdef Piece* piece
-    cdef bytearray rest
-    cdef char* to
-    for index in range(dest._piece_count):
-        piece = dest._pieces + index
-        vectors[count].iov_base = start + at
-        vectors[count].iov_len = piece.lead - at
-        vectors[count + 1].iov_base = <void*>piece.data
-        vectors[count + 1].iov_len = piece.size
-        total += piece.lead - at + piece.size
-        at = piece.lead
-        count += 2
-    size = PyByteArray_GET_SIZE(out)
-    vectors[count].iov_base = start + at
-    vectors[count].iov_len = size - at
-    total += size - at
-    count += 1
-    dest._piece_count = 0
-    sent = -1
-    if fd >= 0:
-        with nogil:
-            sent = writev(fd, vectors, count)
-    if sent == total:
-        PyByteArray_Resize(out, 0)
-        return 0
-    dest.fd = -1
-    sent = max(sent, 0)
-    rest = PyByteArray_FromStringAndSize(NULL, total - sent)
-    to = PyByteArray_AS_STRING(rest)
-    for index in range(count):
-        size = vectors[index].iov_len
-        if sent >= size:
-            sent -= size
-            continue
-        to = put(to, <const char*>vectors[index].iov_base + sent, size - sent)
-        sent = 0
-    dest.out = rest
-    return 0
-
-
-def send_out(list dests not None, Py_ssize_t at):
-    cdef Py_ssize_t end = PyList_GET_SIZE(dests), first, sent
-    cdef OutBuffer each
-    cdef int fds[SENDS]
-    cdef char* starts[SENDS]
-    cdef Py_ssize_t sizes[SENDS]
-    cdef int count, done
-    if at < 0:
-        raise IndexError(at)
-    while at < end:
-        first, count, done, sent = at, 0, 0, 0
-        while at < end and count < SENDS and isinstance(<object>PyList_GET_ITEM(dests, at), OutBuffer):
-            each = <OutBuffer><object>PyList_GET_ITEM(dests, at)
-            fds[count], starts[count], sizes[count] = each.fd, PyByteArray_AS_STRING(each.out), PyByteArray_GET_SIZE(each.out)
-            # One that was flushed in mid-turn and got more stands there twice: its bytes belong to the first of the two.
-            if each.fd < 0 or each.closed or sizes[count] > AT_ONCE or (sizes[count] and not each.dirty):
-                break
-            each.dirty = False
-            count += 1
-            at += 1
-        if not count:
-            return at
-        # No other thread uses what a connection has to send.
-        with nogil:
-            while done < count:
-                sent = send(fds[done], starts[done], sizes[done], MSG_DONTWAIT | MSG_NOSIGNAL) if sizes[done] else 0
-                if sent != sizes[done]:
-                    break
-                done += 1
-        for at in range(first, first + done):
-            each = <OutBuffer><object>PyList_GET_ITEM(dests, at)
-            PyByteArray_Resize(each.out, 0)
-        for at in range(first + done, first + count):
-            each = <OutBuffer><object>PyList_GET_ITEM(dests, at)
-            each.dirty = True
-        at = first + done
-        if done < count:
-            if sent > 0:
-                each = <OutBuffer><object>PyList_GET_ITEM(dests, at)
-                del each.out[:sent]
-            return at
-    return at

@@ -17,6 +17,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from msgspec import Struct
 
 from eyot_wire.frames import FrameLine, Published, Publishes, encode_msg
+from eyot_wire.out_buffer import OutBuffer, Traffic
 
 # A destination that gathered this many bytes flushes before the end of the turn. A destination that could not send
 # flushes again after as many bytes more. This bounds what a fan-out gathers, and how late a slow consumer is detected.
@@ -25,9 +26,6 @@ EARLY_FLUSH: Final = 1024 * 1024
 # In a read of at least so many bytes, frames that are at least this long are written from there (compiled twin only).
 LONG_ROW_BYTES: Final = 32 * 1024
 LONG_TAIL_BYTES: Final = 2048
-
-# A connection with more to send than this is not one of many that are sent their bytes together (compiled twin only).
-AT_ONCE_BYTES: Final = 16 * 1024
 
 # Reply subjects that only servers use.
 RESERVED_REPLIES: Final = (b"_R_.", b"$JS.ACK.", b"_GR_.")
@@ -90,45 +88,6 @@ class IngestQueue:
         """Remove and return all messages, in order."""
         messages, self._messages = self._messages, []
         return messages
-
-
-class Traffic:
-    """Counters of messages and bytes (header and payload), in and out.
-
-    Messages into streams, or to the daemon's own services, do not count as out.
-    """
-
-    __slots__ = ("in_bytes", "in_msgs", "out_bytes", "out_msgs")
-
-    def __init__(self) -> None:
-        self.in_msgs = 0
-        self.in_bytes = 0
-        self.out_msgs = 0
-        self.out_bytes = 0
-
-
-class OutBuffer(Traffic):
-    """A client's connection as a destination of frames.
-
-    `out`: bytes to send. `headers`: the client understands HMSG. `closed`: the connection accepts nothing any more.
-    `dirty`: there are bytes to send, and the connection was announced to `mark_dirty`; `flush` sends them. `fd`: the socket, if
-    frames may be written to it at once, behind what `out` holds; -1: never. The compiled twin writes long frames there, from
-    the publisher's bytes, and copies into `out` what the kernel does not accept; then it resets `fd`.
-    """
-
-    __slots__ = ("_flush_at", "closed", "dirty", "fd", "headers", "out")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.out = bytearray()
-        self.headers = False
-        self.closed = False
-        self.dirty = False
-        self.fd = -1
-        self._flush_at = 0
-
-    def flush(self) -> None:
-        """Send what `out` holds."""
 
 
 class Interest:
@@ -382,14 +341,3 @@ def _is_plain(sub: Any, has_header: bool) -> bool:
         return False
     dest = sub.dest
     return isinstance(dest, OutBuffer) and (dest.headers or not has_header)
-
-
-def send_out(dests: list[Any], at: int) -> int:
-    """Send what connections from `at` on have in `out`, up to the first whose `flush` must do so; return where that one is.
-
-    Here it is the first of all. The compiled twin writes to one socket after the other (`OutBuffer.fd`), without a function of
-    Python for each, and stops at whatever is no open socket, has much to send, or does not accept all of it.
-    """
-    if at < 0:
-        raise IndexError(at)
-    return at

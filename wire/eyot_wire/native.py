@@ -6,8 +6,8 @@ plain ones. The plain twin documents each class:
     FrameScanner                        frame_scanner.py
     Publishes                           frames.py
     FanOut, IngestQueue, Interest,
-    Match, OutBuffer, Traffic,
-    send_out                            fan_out.py
+    Match                               fan_out.py
+    OutBuffer, Traffic, send_out        out_buffer.py
     StoredRun                           stored_run.py
 
 COMPILED says which twin this process runs.
@@ -17,9 +17,10 @@ import os
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from eyot_wire.fan_out import FanOut, IngestQueue, Interest, Match, OutBuffer, Traffic, send_out
+    from eyot_wire.fan_out import FanOut, IngestQueue, Interest, Match
     from eyot_wire.frame_scanner import FrameScanner
     from eyot_wire.frames import Publishes
+    from eyot_wire.out_buffer import OutBuffer, Traffic, send_out
     from eyot_wire.stored_run import StoredRun
 
     COMPILED: Final[bool] = False
@@ -27,15 +28,17 @@ else:
     try:
         if os.environ.get("EYOT_PLAIN", "0") not in ("", "0"):
             raise ImportError("EYOT_PLAIN is set")
-        from eyot_wire._fan_out import FanOut, IngestQueue, Interest, Match, OutBuffer, Traffic, send_out
+        from eyot_wire._fan_out import FanOut, IngestQueue, Interest, Match
         from eyot_wire._frame_scanner import FrameScanner, Publishes
+        from eyot_wire._out_buffer import OutBuffer, Traffic, send_out
         from eyot_wire._stored_run import StoredRun
 
         COMPILED = True
     except ImportError:
-        from eyot_wire.fan_out import FanOut, IngestQueue, Interest, Match, OutBuffer, Traffic, send_out
+        from eyot_wire.fan_out import FanOut, IngestQueue, Interest, Match
         from eyot_wire.frame_scanner import FrameScanner
         from eyot_wire.frames import Publishes
+        from eyot_wire.out_buffer import OutBuffer, Traffic, send_out
         from eyot_wire.stored_run import StoredRun
 
         COMPILED = False

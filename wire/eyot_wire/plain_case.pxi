@@ -117,8 +117,3 @@ cdef object published(bytes subject, bytes reply, bytes header, bytes payload):
     Py_INCREF(payload)
     PyTuple_SET_ITEM(message, 3, payload)
     return message
-
-
-cdef inline char* put(char* to, const char* text, Py_ssize_t size) noexcept:
-    memcpy(to, text, size)
-    return to + size

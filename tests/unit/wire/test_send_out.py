@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from eyot_wire import fan_out, native
-from eyot_wire.fan_out import AT_ONCE_BYTES
+from eyot_wire import native, out_buffer
+from eyot_wire.out_buffer import AT_ONCE_BYTES
 
 Pair = tuple[Any, socket.socket]
 
@@ -48,9 +48,9 @@ def _received(peer: socket.socket) -> bytes:
 
 def test_the_plain_twin_leaves_everything_to_flush(pairs: list[Pair]) -> None:
     dests = [connection for connection, _ in pairs]
-    assert [fan_out.send_out(dests, at) for at in (0, 7, len(dests))] == [0, 7, len(dests)]
+    assert [out_buffer.send_out(dests, at) for at in (0, 7, len(dests))] == [0, 7, len(dests)]
     with pytest.raises(IndexError):
-        fan_out.send_out(dests, -1)
+        out_buffer.send_out(dests, -1)
 
 
 @compiled
