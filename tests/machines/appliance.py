@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from debian_machine import TOP, DebianImage, Machine
+from failed_starts import FailedStarts
 from ledger import Ledger
 from over_the_air import OverTheAir, broken_version
 
@@ -203,18 +204,16 @@ class Appliance:
         return self.check()
 
     def mistake(self) -> str:
-        """A mistake in the configuration is not retried: a restart repairs none."""
-        self.configure(CONF + "max_payloud: 2MB\n")
-        self.machine.try_run("systemctl restart eyotd")
-        self.wait(lambda: self.shown("ActiveState")["ActiveState"] == "failed", "a mistake is tried again")
-        shown = self.shown("ExecMainStatus", "ActiveState")
-        assert shown["ExecMainStatus"] == "78", shown
-        assert "max_payloud" in self.journal("-n 20")
-        time.sleep(5)
-        assert self.shown("ActiveState")["ActiveState"] == "failed"
-        self.configure(CONF)
-        self.machine.run("systemctl start eyotd")
-        return self.check()
+        """A mistake in the configuration is not tried again: a restart repairs none."""
+        return FailedStarts(self, CONF).mistake()
+
+    def newer_store(self) -> str:
+        """A store that a newer release wrote is not tried again."""
+        return FailedStarts(self, CONF).newer_store()
+
+    def late_file(self) -> str:
+        """A file that is missing is tried again, without end."""
+        return FailedStarts(self, CONF).late_file()
 
     def taken_port(self) -> str:
         """A port that is taken is tried again, after pauses, without end; the service comes when the port is free."""
@@ -321,6 +320,8 @@ STEPS: list[Callable[[Appliance], str]] = [
     Appliance.watchdog,
     Appliance.kill,
     Appliance.mistake,
+    Appliance.newer_store,
+    Appliance.late_file,
     Appliance.taken_port,
     Appliance.upgrade,
     Appliance.rollback,
