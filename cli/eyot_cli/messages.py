@@ -15,7 +15,7 @@ from nats.errors import TimeoutError as NatsTimeoutError
 from nats.js.errors import NoStreamResponseError
 
 from eyot_cli.failure import Failure
-from eyot_cli.refusals import refusal
+from eyot_cli.refusals import no_responders, no_stream, refusal
 from eyot_cli.seconds import seconds
 from eyot_cli.show import console, print_json, print_payload
 from eyot_cli.stored import payload_member
@@ -41,7 +41,7 @@ def publish(target: Target, subject: str, payload: str | None, header: tuple[str
             try:
                 answer = await target.jetstream(client).publish(subject, body, headers=headers)
             except NoStreamResponseError:
-                raise Failure(f"no stream stores {subject}") from None
+                raise no_stream(subject) from None
             if target.as_json:
                 print_json({"stream": answer.stream, "seq": answer.seq, "duplicate": bool(answer.duplicate)})
             else:
@@ -109,7 +109,7 @@ async def _one_answer(
     try:
         return await client.request(subject, body, timeout=timeout_s, headers=headers)
     except NoRespondersError:
-        raise Failure(f"no responders on {subject}") from None
+        raise no_responders(subject) from None
 
 
 async def _print_answers(
@@ -125,7 +125,7 @@ async def _print_answers(
             left_s = deadline - asyncio.get_running_loop().time()
             answer = await answers.next_msg(timeout=max(left_s, 0.001))
             if not answer.data and (answer.headers or {}).get("Status") == "503":
-                raise Failure(f"no responders on {subject}")
+                raise no_responders(subject)
             got += 1
             _print_answer(answer.data)
     await answers.unsubscribe()

@@ -94,8 +94,8 @@ def forget(target: Target, stream: str, server: str, target_stream: str, lost: b
     if not forgotten:
         raise Failure(f"no mirror or source of {stream} at {server} is known: see eyot sync")
     if not target.as_json:
-        what = "losses of " if lost else ""
-        console.print(f"Forgotten: {what}{forgotten} of {stream} at {server}")
+        what = f"what never arrived from {stream}" if lost else f"{forgotten} of {stream}"
+        console.print(f"Forgotten: {what} at {server}")
 
 
 def _is_synced(target: Target, report: SyncReport, out: list[SyncStatus]) -> None:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from eyot_cli import contexts
 from eyot_cli.failure import Failure
-from eyot_cli.refusals import refusal
+from eyot_cli.refusals import cannot_connect, refusal
 from eyot_wire.trust.creds import Credentials, parse_creds
 from eyot_wire.trust.nkey import NkeyError, is_public
 from eyot_wire.trust.tls import verifying_context
@@ -153,7 +153,8 @@ class Target:
         except (NatsError, OSError, TimeoutError) as error:
             if len(clients) == number and isinstance(error, BrokenPipeError):
                 raise  # nobody reads standard output any more
-            raise Failure(f"cannot connect to {self.shown_server}: {said(error)}") from error
+            is_reached = not isinstance(error, OSError) or isinstance(error, ssl.SSLError)
+            raise cannot_connect(self.shown_server, said(error), is_reached=is_reached) from error
 
     def context_name(self) -> str | None:
         """Return the name of the context in use: the named one, else the selected one. Raises Failure."""

@@ -26,6 +26,7 @@ CONFIG = """
 """
 
 LISTED = "eyot stream ls lists those that there are"
+LOGINS = "--user, --creds, --nkey or --context names who logs in"
 
 
 class Tool:
@@ -77,11 +78,19 @@ def test_what_the_server_refuses(eyot: Tool) -> None:
     assert eyot("stream", "ls", password="wrong") == (
         1,
         "",
-        f"eyot: cannot connect to {where}: Authorization Violation\n",
+        f"eyot: cannot connect to {where}: Authorization Violation: {LOGINS}\n",
     )
     assert eyot("stream", "info", "NONE") == (1, "", f"eyot: stream not found (10059): {LISTED}\n")
-    assert eyot("pub", "--ack", "nobody.takes", "x") == (1, "", "eyot: no stream stores nobody.takes\n")
-    assert eyot("req", "nobody.answers", "x") == (1, "", "eyot: no responders on nobody.answers\n")
+    assert eyot("pub", "--ack", "nobody.takes", "x") == (
+        1,
+        "",
+        "eyot: no stream stores nobody.takes: eyot stream add NAME --subjects nobody.takes makes one\n",
+    )
+    assert eyot("req", "nobody.answers", "x") == (
+        1,
+        "",
+        "eyot: no responders on nobody.answers: no service of this account listens there\n",
+    )
     assert eyot("pub", "two words", "x") == (1, "", "eyot: invalid subject\n")
     status, out, err = eyot("req", "$JS.API.STREAM.INFO.NONE", "")
     assert (status, err) == (1, f"eyot: stream not found (10059): {LISTED}\n")
@@ -137,7 +146,8 @@ def test_by_nkey(tmp_path: Path) -> None:
 
         assert eyot("--nkey", files["bare"]) == listed
         assert eyot(NATS_NKEY=str(files["decorated"])) == listed
-        assert eyot("--nkey", files["other"]) == (1, "", f"eyot: cannot connect to {url}: Authorization Violation\n")
+        refused = f"eyot: cannot connect to {url}: Authorization Violation: {LOGINS}\n"
+        assert eyot("--nkey", files["other"]) == (1, "", refused)
 
 
 def test_over_tls(tmp_path: Path) -> None:

@@ -177,4 +177,8 @@ def test_answers_of_several(asking: Asking) -> None:
 
 
 def test_several_answers_where_nobody_responds(asking: Asking) -> None:
-    assert asking("--replies", "2", responders=0) == (1, "", "eyot: no responders on who\n")
+    assert asking("--replies", "2", responders=0) == (
+        1,
+        "",
+        "eyot: no responders on who: no service of this account listens there\n",
+    )

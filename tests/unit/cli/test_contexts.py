@@ -105,7 +105,8 @@ def test_the_selected_context_is_used(eyot: Run, files: Path, dialed: list[dict[
     write(files, "hub")
     (files / "context.txt").write_text("hub")
     status, _, err = eyot("stream", "ls")
-    assert (status, err) == (1, "eyot: cannot connect to nats://hub-1:4222,nats://hub-2:4222: Connection refused\n")
+    assert status == 1
+    assert err.startswith("eyot: cannot connect to nats://hub-1:4222,nats://hub-2:4222: Connection refused: ")
     assert [each["url"] for each in dialed] == ["nats://hub-1:4222", "nats://hub-2:4222"]
     assert {(each["user"], each["password"], each["inbox_prefix"]) for each in dialed} == {
         ("app", "secret", "_INBOX.app")

@@ -34,7 +34,8 @@ def eyot(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 def test_nobody_listens(eyot: Run) -> None:
     port = free_port()
     said = eyot("--server", f"nats://app:secret@127.0.0.1:{port}", "stream", "ls")
-    assert said == (1, "", f"eyot: cannot connect to nats://127.0.0.1:{port}: Connection refused\n")
+    remedy = "is a server running there? --server or --context names another"
+    assert said == (1, "", f"eyot: cannot connect to nats://127.0.0.1:{port}: Connection refused: {remedy}\n")
 
 
 def test_a_server_that_is_none(eyot: Run) -> None:
