@@ -19,6 +19,8 @@ import trio
 
 from eyot_fleet.errors import ConnectionLost, FleetError, NoAnswer, Refused
 from eyot_fleet.login import Login, split_server
+from eyot_serving.broken_streams import cut_cycles
+from eyot_serving.tls_alert import handshake
 from eyot_wire import frames, headers, info
 from eyot_wire.nuid import nuid
 from eyot_wire.quoting import printable
@@ -290,7 +292,8 @@ async def _dial_one(login: Login, name: str, tls: bool, host: str, port: int) ->
                     raise Refused(f"{server} says: {printable(op.text)}")
                 if isinstance(op, frames.Pong):
                     return Connection(stream, server, scanner, said)
-    except BaseException:
+    except BaseException as error:
+        cut_cycles(error)
         await trio.aclose_forcefully(stream)
         raise
 
@@ -298,7 +301,7 @@ async def _dial_one(login: Login, name: str, tls: bool, host: str, port: int) ->
 async def _encrypted(stream: trio.abc.Stream, login: Login, host: str) -> trio.SSLStream[trio.abc.Stream]:
     made = trio.SSLStream(stream, login.context(), server_hostname=host, https_compatible=True)
     try:
-        await made.do_handshake()
+        await handshake(made)
     except trio.BrokenResourceError as error:
         cause = error.__cause__
         why = getattr(cause, "verify_message", "") or getattr(cause, "reason", "") or cause
