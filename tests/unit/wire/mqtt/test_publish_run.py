@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from random import Random
 
 import pytest
@@ -72,6 +73,25 @@ def test_both_twins_scan_other_runs_the_same_in_any_bytes(
     assert acked[0] == acked[1]
 
 
+def new_reader(bytes_max: int, level: int) -> PacketReader:
+    """A reader that has read CONNECT."""
+    reader = PacketReader(bytes_max, connect_bytes_max=1 << 16)
+    list(reader.feed(encoder.connect(Connect(level, "x"))))
+    return reader
+
+
+def read_until_damaged(pieces: Iterable[bytes], read: Callable[[bytes], Iterable[Packet | Runs]]) -> list[object]:
+    """Return the packets of all pieces, each alone; last the error's name."""
+    got: list[object] = []
+    try:
+        for piece in pieces:
+            for packet in read(piece):
+                got += packet.publishes() if isinstance(packet, RUNS) else [packet]
+    except MqttError as error:
+        got.append(type(error).__name__)
+    return got
+
+
 def check(run: Runs, alone: list[Publish], level: int) -> None:
     """What a run says of itself is so."""
     assert run.count == len(alone)
@@ -99,8 +119,7 @@ def check(run: Runs, alone: list[Publish], level: int) -> None:
 def test_a_reader_of_runs_reads_what_the_decoder_does(level: int, seed: int) -> None:
     chance = Random(seed)
     sent = fixture.publishes(chance, level)
-    reader = PacketReader(1 << 20, connect_bytes_max=1 << 16)
-    list(reader.feed(encoder.connect(Connect(level, "x"))))
+    reader = new_reader(1 << 20, level)
     got: list[Packet] = []
     for piece in fixture.cut(chance, b"".join(sent)):
         for packet in reader.feed_runs(piece):
@@ -119,21 +138,12 @@ def test_a_reader_of_runs_reads_what_the_decoder_does(level: int, seed: int) -> 
 def test_damage_is_found_where_the_decoder_finds_it(level: int, seed: int) -> None:
     chance = Random(seed)
     data = fixture.damaged(chance, level)
-    reader = PacketReader(1 << 30, connect_bytes_max=1 << 16)
-    list(reader.feed(encoder.connect(Connect(level, "x"))))
-    got: list[object] = []
-    try:
-        for piece in fixture.cut(chance, data):
-            for packet in reader.feed_runs(piece):
-                got += packet.publishes() if isinstance(packet, RUNS) else [packet]
-    except MqttError as error:
-        got.append(type(error).__name__)
-    assert got == fixture.one_by_one(data, level)
+    reader = new_reader(1 << 30, level)
+    assert read_until_damaged(fixture.cut(chance, data), reader.feed_runs) == fixture.one_by_one(data, level)
 
 
 def test_consecutive_publishes_are_one_operation() -> None:
-    reader = PacketReader(1 << 20, connect_bytes_max=1 << 16)
-    list(reader.feed(encoder.connect(Connect(5, "x"))))
+    reader = new_reader(1 << 20, 5)
     one = encoder.publish(5, "a/b", b"1")
     kept = encoder.publish(5, "a/b", b"2", retain=True)
     typed = encoder.publish(5, "a/b", b"3", properties=Properties(content_type="x"))
@@ -146,8 +156,7 @@ def test_consecutive_publishes_are_one_operation() -> None:
 
 @pytest.mark.parametrize("level", [4, 5])
 def test_publishes_on_topics_in_turn_are_one_operation_once_the_topics_are_known(level: int) -> None:
-    reader = PacketReader(1 << 20, connect_bytes_max=1 << 16)
-    list(reader.feed(encoder.connect(Connect(level, "x"))))
+    reader = new_reader(1 << 20, level)
     pair = encoder.publish(level, "a/b", b"1") + encoder.publish(level, "c", b"22")
     list(reader.feed_runs(pair))
     (run,) = reader.feed_runs(pair * 3)
@@ -158,8 +167,7 @@ def test_publishes_on_topics_in_turn_are_one_operation_once_the_topics_are_known
 
 @pytest.mark.parametrize("level", [4, 5])
 def test_publishes_of_qos_1_are_one_operation_up_to_one_that_was_sent_before(level: int) -> None:
-    reader = PacketReader(1 << 20, connect_bytes_max=1 << 16)
-    list(reader.feed(encoder.connect(Connect(level, "x"))))
+    reader = new_reader(1 << 20, level)
     made = [encoder.publish(level, "a", b"%d" % each, qos=1, packet_id=each) for each in (7, 8)]
     again = encoder.publish(level, "a", b"7", qos=1, packet_id=7, dup=True)
     found = list(reader.feed_runs(b"".join(made) + again + made[0]))
@@ -174,24 +182,18 @@ def test_publishes_of_qos_1_are_one_operation_up_to_one_that_was_sent_before(lev
 def test_what_is_a_run_as_a_whole_is_what_the_decoder_reads(level: int, seed: int) -> None:
     chance = Random(seed)
     data = fixture.damaged(chance, level)
-    reader = PacketReader(1 << 30, connect_bytes_max=1 << 16)
-    list(reader.feed(encoder.connect(Connect(level, "x"))))
-    got: list[object] = []
-    try:
-        for piece in fixture.cut(chance, data):
-            run = reader.acked_alone(piece)
-            packets = reader.feed_runs(piece) if run is None else [run]
-            for packet in packets:
-                got += packet.publishes() if isinstance(packet, RUNS) else [packet]
-    except MqttError as error:
-        got.append(type(error).__name__)
-    assert got == fixture.one_by_one(data, level)
+    reader = new_reader(1 << 30, level)
+
+    def read(piece: bytes) -> Iterable[Packet | Runs]:
+        run = reader.acked_alone(piece)
+        return reader.feed_runs(piece) if run is None else [run]
+
+    assert read_until_damaged(fixture.cut(chance, data), read) == fixture.one_by_one(data, level)
 
 
 @pytest.mark.parametrize("level", [4, 5])
 def test_a_run_as_a_whole_has_the_topic_of_the_last_one(level: int) -> None:
-    reader = PacketReader(60, connect_bytes_max=1 << 16)
-    list(reader.feed(encoder.connect(Connect(level, "x"))))
+    reader = new_reader(60, level)
     one, two = (encoder.publish(level, "a", each, qos=1, packet_id=each[0]) for each in (b"1", b"2"))
     assert reader.acked_alone(one) is None  # the decoder reads the first on each topic
     list(reader.feed_runs(one))
