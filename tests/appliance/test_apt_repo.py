@@ -15,11 +15,6 @@ APT_REPO = TOP / "packaging/apt-repo"
 #: What apt 2.6 and 3.0 say of a file that is not what the signed index names.
 CHANGED = "unexpected size|Hash Sum mismatch|Undetermined Error"
 
-pytestmark = pytest.mark.skipif(
-    not all(map(shutil.which, ("apt-ftparchive", "gpg", "apt-get", "dpkg-deb"))),
-    reason="needs Debian's apt, apt-utils and gpg (make packages)",
-)
-
 
 def make_key(folder: Path, name: str, passphrase: str = "") -> Path:
     """A throw-away secret key in a file, its keyring gone again."""

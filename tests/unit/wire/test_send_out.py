@@ -13,8 +13,6 @@ from eyot_wire.out_buffer import AT_ONCE_BYTES
 
 Pair = tuple[Any, socket.socket]
 
-compiled = pytest.mark.skipif(not native.COMPILED, reason="the plain twin leaves everything to `flush`")
-
 
 @pytest.fixture
 def pairs() -> Iterator[list[Pair]]:
@@ -53,7 +51,6 @@ def test_the_plain_twin_leaves_everything_to_flush(pairs: list[Pair]) -> None:
         out_buffer.send_out(dests, -1)
 
 
-@compiled
 def test_what_open_sockets_have_to_send_is_sent_in_order(pairs: list[Pair]) -> None:
     dests = [connection for connection, _ in pairs]
     dests[3].out.clear()
@@ -68,7 +65,6 @@ def test_what_open_sockets_have_to_send_is_sent_in_order(pairs: list[Pair]) -> N
         native.send_out(dests, -1)
 
 
-@compiled
 @pytest.mark.parametrize("why", ["other", "no socket", "closed", "large"])
 def test_it_stops_before_what_is_not_plain(pairs: list[Pair], why: str) -> None:
     dests = [connection for connection, _ in pairs]
@@ -87,7 +83,6 @@ def test_it_stops_before_what_is_not_plain(pairs: list[Pair], why: str) -> None:
     assert native.send_out(dests, 101) == len(dests)
 
 
-@compiled
 def test_what_a_socket_does_not_accept_stays(pairs: list[Pair]) -> None:
     (_, _), (full, peer), (behind, _) = pairs[:3]
     sent = bytearray()
@@ -108,7 +103,6 @@ def test_what_a_socket_does_not_accept_stays(pairs: list[Pair]) -> None:
     assert received == sent
 
 
-@compiled
 def test_an_error_is_left_to_flush(pairs: list[Pair]) -> None:
     (first, _), (broken, peer), (last, _) = pairs[:3]
     peer.close()
@@ -119,7 +113,6 @@ def test_an_error_is_left_to_flush(pairs: list[Pair]) -> None:
     assert last.out == b"2"
 
 
-@compiled
 def test_one_that_stands_there_twice_is_sent_once(pairs: list[Pair]) -> None:
     """It was flushed in the middle of the turn, and got more."""
     dests = [connection for connection, _ in pairs[:3]]
