@@ -19,7 +19,7 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_SET_ITEM
 from libc.string cimport memchr, memcmp, memcpy
 
 from eyot_wire._frame_scanner cimport Place, Publishes
-from eyot_wire._out_buffer cimport OutBuffer, Traffic, add_piece, put, write_out
+from eyot_wire._out_buffer cimport OutBuffer, Traffic, add_piece, put, write_all
 
 from eyot_wire._frame_scanner import PLACE_BYTES
 from eyot_wire.fan_out import (
@@ -530,9 +530,7 @@ cdef class FanOut:
     cdef int _write_pieces(self) except -1:
         cdef list writing = self._writing
         self._writing = []
-        for dest in writing:
-            write_out(<OutBuffer>dest)
-        return 0
+        return write_all(writing)
 
     cdef int _sent(
         self, Interest sub, OutBuffer dest, Py_ssize_t count, Py_ssize_t size, Py_ssize_t before, Py_ssize_t more

@@ -23,7 +23,7 @@ cdef class OutBuffer(Traffic):
 
 
 cdef bint add_piece(OutBuffer dest, const char* data, Py_ssize_t size) except -1
-cdef int write_out(OutBuffer dest) except -1
+cdef int write_all(list dests) except -1
 
 
 cdef inline char* put(char* to, const char* text, Py_ssize_t size) noexcept:

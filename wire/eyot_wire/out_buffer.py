@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-# A connection with more to send than this is not one of many that are sent their bytes together (compiled twin only).
-AT_ONCE_BYTES: Final = 16 * 1024
+# A connection with more to send than this is not one of many that are sent their bytes together (compiled twin only). No destination
+# gathers much more before it is flushed.
+AT_ONCE_BYTES: Final = 1024 * 1024
+
+# So many bytes for several connections are sent by two threads (compiled twin only): to wake the other one costs as much as sending a few.
+SHARED_BYTES: Final = 64 * 1024
 
 
 class Traffic:
@@ -54,8 +58,8 @@ class OutBuffer(Traffic):
 def send_out(dests: list[Any], at: int) -> int:
     """Send what connections from `at` on have in `out`, up to the first whose `flush` must do so; return where that one is.
 
-    Here it is the first of all. The compiled twin writes to one socket after the other (`OutBuffer.fd`), without a function of
-    Python for each, and stops at whatever is no open socket, has much to send, or does not accept all of it.
+    Here it is the first of all. The compiled twin writes to the sockets (`OutBuffer.fd`) without a function of Python for each, and stops at
+    whatever is no open socket, has much to send, or does not accept all of it. Sockets behind that one may have been sent theirs.
     """
     if at < 0:
         raise IndexError(at)

@@ -38,8 +38,11 @@ log = logging.getLogger("eyot.transport")
 
 #: The most bytes of one read; bounds the work of one turn.
 READ_SIZE = 256 * 1024
-#: The same while full reads bring messages of `LARGE_MESSAGE` bytes and more, of which a turn handles few.
+#: The same while full reads bring messages of `LARGE_MESSAGE` bytes and more, of which a turn handles few, for few destinations: a
+#: read of this size is handled in `LARGE_READ_S`. With many destinations the bytes would have left the processor's cache before the last
+#: of them gets his.
 LARGE_READ_SIZE = 1024 * 1024
+LARGE_READ_S = 0.0015
 LARGE_MESSAGE = 2048
 #: What a read brings may take this long to handle, and everybody else waits meanwhile: after a longer one reads halve, down to
 #: `FIRST_READ_SIZE`; when a quarter of it was enough they double again. Packets of two bytes cost as much as those of 200.
@@ -439,7 +442,8 @@ class SocketTransport:
         elif self._direct is not None:
             messages, self._seen_msgs = self._direct.in_msgs - self._seen_msgs, self._direct.in_msgs
             if size >= READ_SIZE and self._read_size >= READ_SIZE:
-                self._read_size = LARGE_READ_SIZE if messages * LARGE_MESSAGE <= size else READ_SIZE
+                is_large = messages * LARGE_MESSAGE <= size and handled_s * LARGE_READ_SIZE <= LARGE_READ_S * size
+                self._read_size = LARGE_READ_SIZE if is_large else READ_SIZE
             elif self._read_size > READ_SIZE:
                 self._read_size = READ_SIZE
 
