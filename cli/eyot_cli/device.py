@@ -136,9 +136,9 @@ async def _next(sub: Subscription, name: str) -> Msg:
     headers = message.headers or {}
     if headers.get("Status") == _NO_RESPONDERS:
         raise Failure(
-            f"{name} does not answer\n"
+            f"{name} does not answer",
             "it is not linked now, or its configuration has no eyot { device { answers } } with this report for the "
-            "account of this user"
+            "account of this user",
         )
     if headers.get(REFUSED):
         raise Failure(f"{name} refuses: {printable(headers[REFUSED])}")

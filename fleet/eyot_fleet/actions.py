@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from eyot_fleet.desired import DesiredError, DeviceSettings, Group, SourceRule, check_name, normal_labels
 from eyot_fleet.device_record import DeviceRecord
+from eyot_fleet.enrolment import EVERY_S as ENROLMENT_S
 from eyot_fleet.errors import FleetError
 from eyot_fleet.rollout import DONE, HALTED, NOT_COUNTED, ROLLED_BACK, RUNNING, Rollout
 from eyot_wire.untrusted import decode_json
@@ -118,7 +119,10 @@ class Actions:
         except msgspec.DecodeError:
             record = DeviceRecord(name=name)  # one that cannot be read can only be forgotten
         if record.enrolled_at is not None and record.revoked_at is None:
-            raise DesiredError(f"{name} is enrolled: revoke it first (eyot fleet revoke {name})")
+            raise DesiredError(
+                f"{name} is enrolled: revoke it first (eyot fleet revoke {name}); "
+                f"the service sees a revocation within {ENROLMENT_S:.0f} s"
+            )
         if record.linked:
             raise DesiredError(f"{name} is linked: it would come back with its next status")
         value, revision = await self.read(DeviceSettings, name)
@@ -132,7 +136,9 @@ class Actions:
             raise DesiredError(f"the rollout {name} is {found.state}: choose another name, or remove it")
         for ring in rollout.rings:
             if (await self.read(Group, ring.group))[0] is None:
-                raise DesiredError(f"there is no group {ring.group}")
+                raise DesiredError(
+                    f"there is no group {ring.group}: eyot-fleet group set {ring.group} --label LABEL makes one"
+                )
         made = replace(rollout, state=RUNNING, opened=(), back_to="", started_at=time.time())
         return await self.write(name, made, by, revision)
 

@@ -86,6 +86,7 @@ def test_what_is_not_answered(words: tuple[str, ...], device: str, user: str, sa
     code, _, err = eyot(*words, user=user, device=device)
     assert code == 1
     assert said in err
+    assert "\\n" not in err  # a line of its own for the remedy
 
 
 def test_the_top_of_a_device(eyot: Run) -> None:

@@ -13,7 +13,7 @@ import click
 from eyot_cli.enrol.asking import Asker
 from eyot_cli.enrol.facts import hardware_facts
 from eyot_cli.enrol.files import DeviceFiles, Enrolment
-from eyot_cli.enrol.fragment import write_fragment
+from eyot_cli.enrol.fragment import lines_to_add, write_fragment
 from eyot_cli.enrol.sealing import WITH_KEYS, unseal, write_drop_ins
 from eyot_cli.enrol.start import check_configuration, renew_daily, restart, until_linked
 from eyot_cli.failure import Failure
@@ -134,7 +134,14 @@ def _enrol(target: Target, files: DeviceFiles, places: _Places, hub: str, token:
         places.fragment.rename(places.fragment.with_suffix(".refused"))
         raise
     _print(target, *(f"{places.fragment}: {each}" for each in lines))
+    lacking = lines_to_add(places.config, places.fragment, called, files.creds)
+    if lacking:
+        _print(
+            target, "the configuration has an eyot block of its own: for the hub to see and ask this device, add to it"
+        )
+        _print(target, *(f"  {each}" for each in lacking))
     result: dict[str, object] = {"name": called, "key": state.key, "expires": state.expires, "configured": lines}
+    result["to_add"] = lacking
     if places.start and state.expires:
         renew_daily()
     if places.start and restart():

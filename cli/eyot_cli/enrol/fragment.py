@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eyot_cli.failure import Failure
@@ -13,10 +14,10 @@ from eyot_wire.device_requests import ANSWERS
 from eyot_wire.quoting import printable
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from eyot_wire.conf.values import ConfEntry
 
-    from eyot_wire.conf.values import ConfMap
-
+#: What `eyot configure` writes, where it writes it.
+_DESIRED = "desired*.conf"
 _HEAD = "# Made by `eyot enrol`, which replaces this file. Settings of this device's own belong into other files.\n"
 
 
@@ -39,34 +40,57 @@ def write_fragment(config: Path, path: Path, name: str, creds: Path, leaf_urls: 
             f"the configuration has a jetstream block of its own without this domain, which eyot enrol does not change: "
             f"add `domain: {json.dumps(name)}` to it in {config} or a file that it includes, and run the command again"
         )
-    if "leafnodes" in present:
+    if "leafnodes" not in present:
+        lines.append(f"leafnodes {{ remotes: [ {remote} ] }}")
+    elif str(creds) not in _credentials(present["leafnodes"]):
         raise Failure(
             "the configuration has a leafnodes block of its own, which eyot enrol does not change: add to its remotes",
             f"  {remote}",
             "or remove it, and run the command again: the credentials are kept",
         )
-    lines.append(f"leafnodes {{ remotes: [ {remote} ] }}")
-    if "eyot" not in present:  # else the device is asked and seen from the hub when its own block says so
-        device = f"device {{ name: {json.dumps(name)}, answers: [{', '.join(ANSWERS)}] }}"
-        status = f'status {{ subject: {json.dumps(f"fleet.{name}.status")}, every: "5m" }}'
-        desired = json.dumps(str(creds.absolute().parent / "desired*.conf"))
-        lines.append(f"eyot {{ {device}, {status}, include {desired} }}")
+    if "eyot" not in present:
+        lines.append(f"eyot {{ {', '.join(_for_the_hub(name, creds).values())} }}")
     write_private(path, (_HEAD + "\n".join(lines) + "\n").encode(), mode=0o644)
     return lines
 
 
+def lines_to_add(config: Path, path: Path, name: str, creds: Path) -> list[str]:
+    """Return the lines that a device's own block `eyot { }` lacks for the hub to ask, see and configure it. Raises Failure."""
+    found = next((entry for entry in _own_entries(config, path) if entry.key.lower() == "eyot"), None)
+    block = None if found is None else found.value.plain()
+    if found is None or not isinstance(block, dict):
+        return []
+    present = {key.lower() for key in block}
+    if _DESIRED in Path(found.position.file).read_text(errors="replace"):
+        present.add("include")  # its place is not in the parsed block
+    return [line for key, line in _for_the_hub(name, creds).items() if key not in present]
+
+
+def _credentials(leafnodes: object) -> set[object]:
+    """Return the credentials files that the remotes of a block name."""
+    remotes = leafnodes.get("remotes") if isinstance(leafnodes, dict) else None
+    return {each.get("credentials") for each in remotes or () if isinstance(each, dict)}
+
+
+def _for_the_hub(name: str, creds: Path) -> dict[str, str]:
+    """Return the lines of the block `eyot { }` that let the hub ask the device, see it, and say what it should be."""
+    return {
+        "device": f"device {{ name: {json.dumps(name)}, answers: [{', '.join(ANSWERS)}] }}",
+        "status": f'status {{ subject: {json.dumps(f"fleet.{name}.status")}, every: "5m" }}',
+        "include": f"include {json.dumps(str(creds.absolute().parent / _DESIRED))}",
+    }
+
+
 def _present(config: Path, own: Path) -> dict[str, object]:
-    """Return the configuration's top-level keys without those that an earlier fragment set. Raises Failure."""
+    """Return the keys and values of `_own_entries`. Raises Failure."""
+    return {entry.key.lower(): entry.value.plain() for entry in _own_entries(config, own)}
+
+
+def _own_entries(config: Path, own: Path) -> list[ConfEntry]:
+    """Return the configuration's top-level keys as they are without an earlier fragment, which would hide them. Raises Failure."""
     if not config.exists():
-        return {}
+        return []
     try:
-        found: ConfMap = parse_file(config)
+        return list(parse_file(config, without=own))
     except ConfError as error:
         raise Failure(f"the present configuration is not valid: {printable(str(error))}") from error
-    return {entry.key.lower(): entry.value.plain() for entry in found if _file(entry.position.file) != _file(str(own))}
-
-
-def _file(name: str) -> str:
-    from os.path import realpath
-
-    return realpath(name)

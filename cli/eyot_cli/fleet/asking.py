@@ -103,4 +103,4 @@ def show_group(
 
 
 def _line(failure: Failure) -> str:
-    return printable(failure.lines[0].splitlines()[0])
+    return printable(failure.lines[0])

@@ -77,7 +77,7 @@ async def ask_device(client: Client, name: str) -> DeviceSync:
     try:
         found = msgspec.json.decode(await page(client, name, "/eyot/syncz"), type=SyncReport)
     except Failure as failure:
-        return DeviceSync(name=name, state="not linked", text=failure.lines[0].splitlines()[0])
+        return DeviceSync(name=name, state="not linked", text=failure.lines[0])
     except msgspec.DecodeError as error:
         return DeviceSync(name=name, state="unknown", text=f"its report cannot be read: {error}")
     headline = sync_headline(found, None)

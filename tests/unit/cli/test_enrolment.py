@@ -20,7 +20,7 @@ import pytest
 from eyot_cli.enrol import command, facts
 from eyot_cli.enrol.asking import Asker
 from eyot_cli.enrol.files import DeviceFiles
-from eyot_cli.enrol.fragment import write_fragment
+from eyot_cli.enrol.fragment import lines_to_add, write_fragment
 from eyot_cli.failure import Failure
 from eyot_cli.fleet.pace import LINES_MAX, Pace
 from eyot_cli.fleet.records import Records
@@ -504,9 +504,33 @@ def test_settings_of_the_device_stay(places: Places) -> None:
     own.write_text('leafnodes { listen: "127.0.0.1:7422" }\n')
     with pytest.raises(Failure, match="leafnodes block of its own"):
         places.write()
+    own.write_text(f'leafnodes {{ remotes: [ {{ url: "nats://hub:7422", credentials: "{places.files.creds}" }} ] }}\n')
+    assert [line.split()[0] for line in places.write()] == ["server_name:", "jetstream", "eyot"]
     own.write_text("jetstream { \n")
     with pytest.raises(Failure, match="not valid"):
         places.write()
+
+
+def test_what_a_devices_own_block_lacks_is_named(places: Places) -> None:
+    own = places.fragment.with_name("10-device.conf")
+
+    def lacking() -> list[str]:
+        places.write()
+        return [line.split()[0] for line in lines_to_add(places.config, places.fragment, "pump", places.files.creds)]
+
+    assert lacking() == []  # there is no such block: the fragment has it
+    own.write_text("eyot { store { map_size: 1G } }\n")
+    assert lacking() == ["device", "status", "include"]
+    own.write_text("eyot { device { name: pump } }\n")
+    assert lacking() == ["status", "include"]
+    # The lines as they are named complete the block.
+    named = lines_to_add(places.config, places.fragment, "pump", places.files.creds)
+    own.write_text("eyot {\n  device { name: pump }\n" + "".join(f"  {line}\n" for line in named) + "}\n")
+    assert lacking() == []
+    assert parse_file(places.config).plain()["eyot"] == {
+        "device": {"name": "pump"},
+        "status": {"subject": "fleet.pump.status", "every": "5m"},
+    }
 
 
 def test_names_and_addresses_cannot_leave_their_quotes(places: Places) -> None:

@@ -23,12 +23,13 @@ _BCRYPT_PREFIX = "$2a$"
 _ParseNested = Callable[[str], ConfValue]
 
 
-def parse_file(path: str | Path, env: Mapping[str, str] | None = None) -> ConfMap:
-    """Parse a configuration file and its includes; `env` replaces the process's environment.
+def parse_file(path: str | Path, env: Mapping[str, str] | None = None, without: Path | None = None) -> ConfMap:
+    """Parse a configuration file and its includes but `without`; `env` replaces the process's environment.
 
     Raises ConfError, also for files that cannot be read or are not UTF-8.
     """
-    return _parse_path(Path(path), Position(str(path), 0, 0), os.environ if env is None else env, (), 0)
+    left_out = None if without is None else without.resolve()
+    return _parse_path(Path(path), Position(str(path), 0, 0), os.environ if env is None else env, (), 0, left_out)
 
 
 def parse_text(
@@ -39,7 +40,12 @@ def parse_text(
 
 
 def _parse_path(
-    path: Path, asked_at: Position, env: Mapping[str, str], including: tuple[Path, ...], depth: int
+    path: Path,
+    asked_at: Position,
+    env: Mapping[str, str],
+    including: tuple[Path, ...],
+    depth: int,
+    without: Path | None,
 ) -> ConfMap:
     key = "include" if including else ""
     resolved = path.resolve()
@@ -51,7 +57,7 @@ def _parse_path(
         raise ConfFileError(f"cannot read '{path}': {error.strerror}", asked_at, key) from error
     except UnicodeDecodeError as error:
         raise ConfError(f"'{path}' is not UTF-8 text", asked_at, key) from error
-    return _Parser(text, str(path), path.parent, env, (*including, resolved), depth).parse()
+    return _Parser(text, str(path), path.parent, env, (*including, resolved), depth, without=without).parse()
 
 
 def _named(directory: Path, name: str) -> list[Path]:
@@ -74,6 +80,7 @@ class _Parser:
         including: tuple[Path, ...],
         depth: int = 0,
         env_names: tuple[str, ...] = (),
+        without: Path | None = None,
     ) -> None:
         self._lexer = Lexer(text, name)
         self._directory = directory
@@ -82,6 +89,8 @@ class _Parser:
         self._env_names = env_names
         self._maps: list[ConfMap] = []
         self._depth = depth
+        #: a file that is not included, resolved
+        self._without = without
 
     def parse(self) -> ConfMap:
         top = ConfMap(self._lexer.position())
@@ -226,7 +235,9 @@ class _Parser:
         if self._depth >= DEPTH_MAX:
             raise ConfError(f"nested deeper than {DEPTH_MAX} levels", position, "include")
         for path in _named(self._directory, name):
-            for entry in _parse_path(path, position, self._env, self._including, self._depth + 1):
+            if self._without is not None and path.resolve() == self._without:
+                continue
+            for entry in _parse_path(path, position, self._env, self._including, self._depth + 1, self._without):
                 into.set(entry)
 
     def _variable(self, name: str, key: str, position: Position) -> ConfValue:
