@@ -14,6 +14,7 @@ from eyot_hub.errors import DataLoss
 from eyot_hub.jobs.bronze import Ingest
 from eyot_hub.jobs.config import Config
 from eyot_hub.jobs.gaps import Gaps
+from support import streaming_queries
 from support.jobs_config import jobs_config
 from support.nats_server import NatsServer
 from support.streams import Streams, numbered
@@ -110,7 +111,7 @@ def test_a_streaming_query(spark: SparkSession, story: Story, tmp_path: Path, ot
         writer = writer.option("path", str(tmp_path / "table")).option(
             "checkpointLocation", str(tmp_path / "checkpoint")
         )
-        writer.trigger(availableNow=True).start().awaitTermination()
+        streaming_queries.catch_up(writer.trigger(availableNow=True).start)
 
     def found() -> list[int]:
         return sorted(row["number"] for row in spark.read.parquet(str(tmp_path / "table")).collect())

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from support import streaming_queries
 from support.nats_server import NatsServer
 from support.streams import Streams, numbered
 
@@ -135,14 +136,13 @@ def test_a_streaming_query_writes_each_row_once(spark: SparkSession, streams: St
             .options(servers=streams.url, stream="IN", startingOffsets="earliest")
             .load()
         )
-        query = (
+        writer = (
             rows.select("payload")
             .writeStream.format("jetstream")
             .options(servers=streams.url, subject="out", checkpointLocation=str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
-            .start()
         )
-        query.awaitTermination()
+        streaming_queries.catch_up(writer.start)
 
     streams.publish(numbered("in", 100))
     copy()

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from eyot_hub.progress import BatchProgress, ProgressListener, batch_progress, lag, oldest_s
+from support import streaming_queries
 from support.nats_server import NatsServer
 from support.streams import Streams, numbered
 
@@ -34,9 +35,7 @@ class Job:
         return writer.option("checkpointLocation", str(self.folder / "checkpoint")).trigger(**trigger).start()
 
     def catch_up(self) -> StreamingQuery:
-        query = self.start(availableNow=True)
-        query.awaitTermination()
-        return query
+        return streaming_queries.catch_up(lambda: self.start(availableNow=True))
 
     def table(self) -> DataFrame:
         return self.spark.read.parquet(str(self.folder / "table"))
@@ -194,9 +193,8 @@ def test_the_query_goes_on_after_a_restart_of_the_server(
     streams.create("S", ["s"])
     streams.publish(numbered("s", 100))
     job = Job(spark, streams, tmp_path)
-    query = job.start(processingTime="0 seconds")
+    query = streaming_queries.begin(lambda: job.start(processingTime="0 seconds"))
     try:
-        query.processAllAvailable()
         server.kill()
         server.start()
         streams.publish(numbered("s", 100, 100))
