@@ -205,6 +205,8 @@ def _edit_jetstream(limits: dict[str, Any], flags: dict[str, Any], session: Sess
         tiers.pop(f"R{flags['rm_js_tier']}", None)
         session.report.ok(f"removed JetStream limits of tier R{flags['rm_js_tier']}")
     if asked and tier:
+        if any(limits.get(member) for member in (*_JETSTREAM.values(), "max_bytes_required")):
+            raise Failure("the account has JetStream limits for all streams: use --rm-js-tier 0 first")
         tiers[f"R{tier}"] = (tiers.get(f"R{tier}") or {}) | asked
     elif asked:
         if tiers:

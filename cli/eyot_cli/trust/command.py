@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -17,6 +18,23 @@ from eyot_cli.trust.session import Report, Session
 
 _META: Final = "eyot.trust."
 FOLDER: Final = click.Path(file_okay=False, path_type=Path)
+#: What stands behind the `=` of a switch, as Go reads it.
+_SWITCH_VALUES: Final = dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True) | dict.fromkeys(
+    ("0", "f", "F", "false", "FALSE", "False"), False
+)
+_SECOND_NAMES: Final = {
+    "create": "add",
+    "operator": "operators",
+    "account": "accounts",
+    "user": "users",
+    "key": "keys",
+    "add_user": "add-user",
+    "delete_user": "delete-user",
+    "list_users": "list-users",
+    "add-activation": "add_activation",
+    "delete-activation": "delete_activation",
+    "list-activations": "list_activations",
+}
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
@@ -51,12 +69,31 @@ class TrustCommand(click.Command):
             if taken.isdisjoint(option.opts):
                 self.params.append(option)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse arguments; a switch may have a value behind `=`, as with nsc (`--bearer=false`)."""
+        end = args.index("--") if "--" in args else len(args)
+        return super().parse_args(ctx, [*chain.from_iterable(map(self._plain, args[:end])), *args[end:]])
+
+    def _plain(self, argument: str) -> tuple[str, ...]:
+        """Return an argument as click takes it: a switch without its value."""
+        name, equals, text = argument.partition("=")
+        switch = next((each for each in self.params if equals and name in each.opts), None)
+        if not isinstance(switch, click.Option) or not switch.is_flag or text not in _SWITCH_VALUES:
+            return (argument,)
+        if _SWITCH_VALUES[text]:
+            return (name,)
+        return tuple(switch.secondary_opts[:1])
+
 
 class TrustGroup(click.Group):
-    """A group of such commands."""
+    """A group of such commands. Commands have nsc's second names, too."""
 
     command_class = TrustCommand
     group_class = type
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        found = super().get_command(ctx, cmd_name)
+        return found or super().get_command(ctx, _SECOND_NAMES.get(cmd_name, cmd_name))
 
 
 def with_everywhere(group: click.Group) -> click.Group:

@@ -95,6 +95,9 @@ def _apply_export(export: dict[str, Any], flags: dict[str, Any]) -> None:
     services = ("response_type", "response_threshold", "service_latency")
     if export["type"] != "service" and any(export.get(member) for member in services):
         raise Failure("response type, response threshold and latency belong to services: add --service")
+    if export.get("token_req") and export.get("account_token_position"):
+        # Servers look at the subject alone then, and ask for no activation.
+        raise Failure("--account-token-position is for public exports: servers would ask for no activation")
 
 
 def _sampling(text: str) -> int | str:
@@ -287,7 +290,11 @@ def delete_mapping(session: Session, account: str | None, source: str, target: s
     members = session.store.account(called)
     mappings: dict[str, Any] = dict(body(members).get("mappings") or {})
     entries = mappings.pop(source, [])
-    kept = [each for each in entries if target is not None and _mapped(each) != (target, cluster or "")]
+    kept = [
+        each
+        for each in entries
+        if target not in (None, each.get("subject")) or cluster not in (None, each.get("cluster") or "")
+    ]
     if len(kept) == len(entries):
         known = ", ".join(map(printable, body(members).get("mappings") or ())) or "none"
         raise Failure(f"there is no such mapping of {printable(source)}: there are {known}")

@@ -74,6 +74,55 @@ def test_limits_of_accounts(trust: TrustTool) -> None:
     assert tiers is not None
     assert (tiers["R1"].mem_storage, tiers["R1"].streams) == (10_000_000, 3)
     assert "--js-tier" in trust.refused("edit", "account", "--js-streams", "1")
+    trust.run("edit", "account", "--rm-js-tier", "1", "--js-streams", "1")
+    assert "--rm-js-tier 0" in trust.refused("edit", "account", "--js-tier", "1", "--js-streams", "1")
+
+
+def test_switches_have_values_as_in_nsc(trust: TrustTool) -> None:
+    trust.run("edit", "account", "--wildcard-exports=false", "--disallow-bearer=true")
+    limits = decode_account(token(trust, "account")).body.limits
+    assert (limits.wildcards, limits.disallow_bearer) == (False, True)
+    trust.run("edit", "account", "--wildcard-exports=T", "--disallow-bearer=0")
+    limits = decode_account(token(trust, "account")).body.limits
+    assert (limits.wildcards, limits.disallow_bearer) == (True, False)
+    trust.run("add", "user", "U", "--bearer=true")
+    trust.run("edit", "user", "U", "--bearer=false")
+    assert not decode(token(trust, "user")).nats.bearer_token
+    assert "does not take a value" in trust.result("edit", "user", "U", "--bearer=perhaps").output
+    trust.run("delete", "user", "U", "--revoke=false")
+    assert not decode_account(token(trust, "account")).body.revocations
+
+
+def test_commands_have_the_second_names_of_nsc(trust: TrustTool) -> None:
+    trust.run("create", "export", "-s", "a.*", "--private")
+    trust.run("revocations", "add-activation", "-s", "a.*", "-t", "*")
+    assert trust.json("describe", "account")["nats"]["exports"][0]["revocations"]
+    assert "OP" in trust.run("list", "operator")
+
+
+def test_an_export_with_a_token_position_is_public(trust: TrustTool) -> None:
+    """Servers would not ask for the activation: they look at the subject alone."""
+    position = ["--service", "--account-token-position", "2"]
+    assert "public exports" in trust.refused("add", "export", "-s", "q.*.x", "--private", *position)
+    trust.run("add", "export", "-s", "q.*.x", *position)
+    assert "public exports" in trust.refused("edit", "export", "-s", "q.*.x", "--private")
+
+
+def test_mappings_are_deleted_by_destination_and_cluster(trust: TrustTool) -> None:
+    for target, cluster in (("b", "c1"), ("b", "c2"), ("d", "c1"), ("e", "c2")):
+        trust.run("add", "mapping", "--from", "a", "--to", target, "--weight", "20", "--cluster", cluster)
+
+    def left() -> list[str]:
+        mappings = trust.json("describe", "account")["nats"].get("mappings") or {}
+        return [f"{each['subject']} {each['cluster']}" for each in mappings.get("a", ())]
+
+    trust.run("delete", "mapping", "--from", "a", "--to", "b", "--cluster", "c1")
+    assert left() == ["b c2", "d c1", "e c2"]
+    trust.run("delete", "mapping", "--from", "a", "--to", "b")
+    assert left() == ["d c1", "e c2"]
+    trust.run("delete", "mapping", "--from", "a", "--cluster", "c2")
+    assert left() == ["d c1"]
+    assert "no such mapping" in trust.refused("delete", "mapping", "--from", "a", "--to", "z")
 
 
 def test_permissions_are_added_and_removed(trust: TrustTool) -> None:

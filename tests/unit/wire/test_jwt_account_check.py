@@ -91,6 +91,7 @@ def test_imports(imported: dict[str, Any], said: list[str]) -> None:
         ({"signing_keys": ["x"]}, "x is not an account public key"),
         ({"cluster_traffic": "mine"}, 'unknown cluster traffic option: "mine"'),
         ({"info_url": "here"}, "error parsing info url: no hostname or scheme"),
+        ({"limits": {"streams": -1, "tiered_limits": {"R1": {}}}}, "JetStream Limits and tiered JetStream Limits are mutually exclusive"),
         ({"limits": {"tiered_limits": {"": {"disk_storage": 1}}}}, 'Tiered JetStream Limits can not contain a blank "" tier name'),
     ],
 )  # fmt: skip

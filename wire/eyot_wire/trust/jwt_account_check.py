@@ -20,6 +20,7 @@ from eyot_wire.trust.jwt_account import (
     Export,
     ExternalAuthorization,
     Import,
+    JetStreamLimits,
     OperatorLimits,
     ServiceLatency,
     Trace,
@@ -212,11 +213,15 @@ def _token_position(export: Export) -> list[str]:
 
 
 def _tiers(limits: OperatorLimits) -> list[str]:
-    return (
-        []
-        if "" not in (limits.tiered_limits or {})
-        else ['Tiered JetStream Limits can not contain a blank "" tier name']
-    )
+    tiers = limits.tiered_limits
+    if not tiers:
+        return []
+    found: list[str] = []
+    if any(getattr(limits, name) for name in JetStreamLimits.__struct_fields__):
+        found.append("JetStream Limits and tiered JetStream Limits are mutually exclusive")
+    if "" in tiers:
+        found.append('Tiered JetStream Limits can not contain a blank "" tier name')
+    return found
 
 
 def _permissions(body: AccountBody) -> list[str]:
