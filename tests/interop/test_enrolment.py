@@ -7,12 +7,14 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import nats
 import pytest
+from nats.js.api import ExternalStream, StreamSource
 
 from eyot_cli.trust import resolver
 from eyot_wire.trust.creds import parse_creds
@@ -23,7 +25,21 @@ from support.server_process import ServerProcess
 from support.trust_tool import TrustTool
 
 EYOT = str(Path(sys.executable).with_name("eyot"))
+DOCS = Path(__file__).parents[2] / "docs" / "operate"
 WAIT_S = 60.0
+#: What nobody who has a device's credentials may publish to: streams of the hub and of others, their settings, their names.
+FORBIDDEN = (
+    "$JS.API.STREAM.DELETE.ALL",
+    "$JS.hub.API.STREAM.PURGE.ALL",
+    "$JS.other.API.STREAM.DELETE.READINGS",
+    "$KV.EYOT_FLEET_DESIRED.group.all",
+    "fleet.other.status",
+    "readings.other.a",
+    "$EYOT.DEVICE.other.support-bundle",
+    "$EYOT.RENEW.other",
+)
+#: What nobody who has a device's credentials may hear.
+UNHEARD = (">", "fleet.*.config", "readings.>", "$JS.S.*", "$JS.other.API.>", "$EYOT.DEVICE.other.status")
 
 
 class Hub:
@@ -38,7 +54,8 @@ class Hub:
         made.run("edit", "signing-key", "-a", "A", "--sk", "generate", "--role", "device")
         made.run("add", "user", "alice", "-a", "A")
         config = made.run("generate", "config", "--nats-resolver").replace("'./jwt'", "'%WORKDIR%/jwt'")
-        listener = '\nleafnodes { listen: "127.0.0.1:%LEAF_PORT%", no_advertise: true }\n'
+        store = '\njetstream { store_dir: "%WORKDIR%/js", domain: hub }'
+        listener = store + '\nleafnodes { listen: "127.0.0.1:%LEAF_PORT%", no_advertise: true }\n'
         self.process: ServerProcess = server(kind, config + listener, folder / kind)
         self.log = folder / "serve.log"
         self.service: subprocess.Popen[bytes] | None = None
@@ -200,6 +217,72 @@ def renew(device: Device) -> None:
     assert after.seed == before.seed
     assert decode(after.jwt).iat >= decode(before.jwt).iat
     assert json.loads(device.enrol("--renew", "--if-due").stdout)["renewed"] is False
+
+
+def documented_role() -> list[str]:
+    """What the page grants to devices."""
+    flags = re.findall(r"--allow-(pub|sub) '([^']+)'", (DOCS / "enrolment.md").read_text())[:2]
+    assert [kind for kind, _ in flags] == ["pub", "sub"]
+    return [word for kind, subjects in flags for word in (f"--allow-{kind}", subjects)]
+
+
+def test_the_documented_role_is_enough_and_no_more(hub: Hub, tmp_path: Path) -> None:
+    """With it the hub sources a device's stream and asks the device; a thief with it reaches no other stream."""
+    hub.trust.run("edit", "account", "A", "--js-enable", "0")
+    hub.trust.run("edit", "signing-key", "-a", "A", "--sk", "device", *documented_role())
+    hub.trust.run("push", "-A", "-u", hub.url, "--timeout", str(WAIT_S))
+    device = Device(tmp_path / "device")
+    device.enrolled(hub, hub.token("pump"))
+
+    async def scenario() -> None:
+        alice = await hub.alice()
+        with Eyotd(device.text, tmp_path / "running") as running:
+            async with Clients(running) as (local,):
+                await reaches(local, alice)
+                await local.jetstream().add_stream(name="READINGS", subjects=["readings.pump.>"])
+                await local.jetstream().publish("readings.pump.a", b"1")
+                source = StreamSource(name="READINGS", external=ExternalStream("$JS.pump.API"))
+                await alice.jetstream().add_stream(name="ALL", sources=[source])
+                await holds(alice, "ALL", 1)
+            asked = await asyncio.to_thread(ask_pump, hub)
+            assert asked.returncode == 0, asked.stderr
+            await asyncio.to_thread(renew, device)
+        await alice.close()
+
+    async def theft() -> None:
+        refused: list[str] = []
+
+        async def note(error: Exception) -> None:
+            refused.append(str(error).lower())
+
+        url, creds = hub.url, str(device.folder / "device.creds")
+        thief = await nats.connect(url, user_credentials=creds, connect_timeout=int(WAIT_S), error_cb=note)
+        for subject in FORBIDDEN:
+            await thief.publish(subject, b"", reply=thief.new_inbox())
+        for subject in UNHEARD:
+            await thief.subscribe(subject)
+        await eventually(lambda: len(refused) >= len(FORBIDDEN) + len(UNHEARD))
+        for subject in (*FORBIDDEN, *UNHEARD):
+            called = subject.replace("$JS.hub.", "$JS.").lower()  # a server maps the API of its own domain first
+            assert any(f'"{called}"' in each for each in refused), (subject, refused)
+        await thief.close()
+
+    asyncio.run(scenario())
+    asyncio.run(theft())
+
+
+def ask_pump(hub: Hub) -> subprocess.CompletedProcess[str]:
+    creds = str(hub.trust.creds("OP", "A", "alice"))
+    command = [EYOT, "-s", hub.url, "--creds", creds, "--device", "pump", "status"]
+    return subprocess.run(command, env={}, capture_output=True, text=True, timeout=WAIT_S, check=False)
+
+
+async def holds(client: nats.aio.client.Client, stream: str, count: int) -> None:
+    """Wait until a stream holds that many messages."""
+    deadline = time.monotonic() + WAIT_S
+    while (await client.jetstream().stream_info(stream)).state.messages < count:
+        assert time.monotonic() < deadline, "it did not happen"
+        await asyncio.sleep(0.05)
 
 
 def test_a_hub_that_goes_away_in_the_middle(hub: Hub, tmp_path: Path) -> None:

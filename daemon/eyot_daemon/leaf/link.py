@@ -500,9 +500,13 @@ class LeafConnection:
 
     def _say_what_is_denied(self) -> None:
         """Log denied subjects once: otherwise the link is up and replication silently stops."""
-        denied = sorted({*self.denied_downstream, *self.denied_sourcing})
-        if denied and self.link_identity.solicited:
-            log.warning("%r - this link does not carry %s: no mirror or source works over it", self, ", ".join(denied))
+        if not self.link_identity.solicited:
+            return
+        if denied := ", ".join(sorted(self.denied_downstream)):
+            log.warning("%r - this link does not carry %s: the hub cannot copy streams of this server", self, denied)
+        if denied := ", ".join(sorted(self.denied_sourcing)):
+            # A device whose streams the hub copies may well lack these: `eyot doctor` tells of a mirror or source that needs them.
+            log.info("%r - this link does not carry %s: no mirror or source here can copy from the hub", self, denied)
 
     def _announce_again(self) -> None:
         """Announce interest again after a change of what may be announced: the peer receives the difference."""
