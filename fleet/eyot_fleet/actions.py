@@ -123,7 +123,8 @@ class Actions:
                 f"{name} is enrolled: revoke it first (eyot fleet revoke {name}); "
                 f"the service sees a revocation within {ENROLMENT_S:.0f} s"
             )
-        if record.linked:
+        # A link that nobody watches stays up in the record: what is silent does not come back by itself.
+        if record.linked and time.time() - (record.heard_at or 0.0) <= record.silent_after_s():
             raise DesiredError(f"{name} is linked: it would come back with its next status")
         value, revision = await self.read(DeviceSettings, name)
         made = replace(value or DeviceSettings(), released=True, forgotten=True, reason=reason)

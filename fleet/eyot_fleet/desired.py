@@ -15,12 +15,11 @@ from msgspec import Struct
 
 from eyot_fleet.errors import FleetError
 from eyot_wire.desired import SETTINGS, DesiredDocument
-from eyot_wire.trust.enrolment import is_device_name
+from eyot_wire.trust.enrolment import is_device_name, is_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_LABEL: Final = re.compile(r"[^\s,<>\"'`\\]{1,100}")
 LABELS_MAX: Final = 32
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _STREAM: Final = re.compile(r"[^\s.*>/\\]{1,200}")
@@ -164,7 +163,7 @@ def _check_labels(labels: tuple[str, ...]) -> None:
     if len(labels) > LABELS_MAX:
         raise DesiredError(f"at most {LABELS_MAX} labels")
     for label in labels:
-        if not _LABEL.fullmatch(label) or not label.isprintable():
+        if not is_label(label):
             raise DesiredError(f"{label[:100]!r} cannot be a label: no spaces, commas, quotes, < or >")
 
 

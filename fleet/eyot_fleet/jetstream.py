@@ -63,6 +63,11 @@ class JetStream:
         self.connection = connection
         self._timeout_s = timeout_s
 
+    @property
+    def domain(self) -> str:
+        """The hub's own JetStream domain; "" without one."""
+        return self.connection.info.domain
+
     async def api(self, subject: str, body: object = None) -> dict[str, Any]:
         """Return the answer of `$JS.API.<subject>`. Raises ApiFailure, NoAnswer and Refused."""
         payload = b"" if body is None else msgspec.json.encode(body)

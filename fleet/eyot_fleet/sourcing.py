@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from eyot_fleet.errors import ApiFailure, FleetError
 from eyot_fleet.source_plan import MADE_BY, Shard, plan
+from eyot_wire.device_requests import is_token
 from eyot_wire.quoting import printable
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class Sourcing:
         self.problems: dict[str, str] = {}
         #: by rule: domains that are sourced, as of the last step
         self._held: dict[str, frozenset[str]] = {}
+        #: by stream: the change that the hub refused last
+        self._refused: dict[str, Change] = {}
 
     async def step(self) -> None:
         """Compare once, and change what differs. What the hub refuses is told, and tried again with the next step."""
@@ -97,7 +100,10 @@ class Sourcing:
         labels = set(rule.labels)
         for record in self._fleet.index:
             domain = record.domain or (record.name if record.enrolled_at is not None else "")
-            if not domain or self._fleet.owner_of_domain(record) is not None:
+            is_known = (
+                is_token(domain) and domain != self._js.domain
+            )  # a record of an earlier release may hold anything
+            if not is_known or self._fleet.owner_of_domain(record) is not None:
                 continue
             settings = self._fleet.settings.get(record.name)
             if settings is not None and settings.released:
@@ -107,15 +113,22 @@ class Sourcing:
         return wanted, released
 
     async def _change(self, rule: str, change: Change) -> None:
-        detail = {"rule": rule, "added": _some(change.added), "removed": _some(change.removed)}
-        detail["sources"] = str(len(change.config["sources"]))
-        await self._audit.note("stream made" if change.create else "stream changed", BY, change.stream, detail=detail)
+        """Change a stream. A change that was refused is tried again with each step, and has its lines in the audit once."""
+        again = self._refused.get(change.stream) == change
+        if not again:
+            detail = {"rule": rule, "added": _some(change.added), "removed": _some(change.removed)}
+            detail["sources"] = str(len(change.config["sources"]))
+            event = "stream made" if change.create else "stream changed"
+            await self._audit.note(event, BY, change.stream, detail=detail)
         kind = "CREATE" if change.create else "UPDATE"
         try:
             await self._js.api(f"STREAM.{kind}.{change.stream}", change.config)
         except FleetError as error:
-            await self._audit.note("stream refused", BY, change.stream, error=str(error))
+            if not again:
+                await self._audit.note("stream refused", BY, change.stream, error=str(error))
+            self._refused[change.stream] = change
             raise
+        self._refused.pop(change.stream, None)
         log.info(
             "stream %s %s: %d sources, %d added, %d removed",
             change.stream,

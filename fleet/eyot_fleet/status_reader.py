@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from eyot_fleet.device_record import DeviceRecord, StreamRecord
+from eyot_wire.device_requests import is_token
 from eyot_wire.status import DeviceStatus
 from eyot_wire.trust.enrolment import is_device_name
 from eyot_wire.untrusted import decode_json
@@ -58,6 +59,8 @@ def read_status(name: str, payload: bytes) -> DeviceStatus:
         raise StatusError(f"no status: {error}") from None
     if status.device != name:
         raise StatusError(f"a status of {status.device[:TEXT_MAX]!r} on the subject of {name}", forged=True)
+    if status.domain and not is_token(status.domain):  # a stream of all devices would be refused for this one's source
+        raise StatusError(f"{status.domain[:TEXT_MAX]!r} can be no domain")
     return status
 
 

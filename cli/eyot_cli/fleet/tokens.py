@@ -19,7 +19,7 @@ from eyot_cli.trust.session import scoped_keys
 from eyot_cli.trust.store import body
 from eyot_cli.trust.values import parse_time, show_time, split_list
 from eyot_wire.quoting import printable
-from eyot_wire.trust.enrolment import ENROL, INBOX, MAX_REQUEST, OPERATOR_TAG, format_token, is_device_name
+from eyot_wire.trust.enrolment import ENROL, INBOX, MAX_REQUEST, OPERATOR_TAG, format_token, is_device_name, is_label
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,6 +69,10 @@ def enrol(
         raise Failure("--valid must lie ahead: a token that is valid for ever would be a standing key to the fleet")
     if lifetime_s == 0 and expiry.strip() != "0":
         raise Failure("--expiry must lie ahead; 0 for always")
+    tags = tuple(each.lower() for each in split_list(tag))
+    for each in tags:
+        if not is_label(each):
+            raise Failure(f"{each!r} cannot be a tag: it becomes a label, without spaces, commas, quotes, < and >")
     role = role or _only_role(session, of)
     signer = _token_signer(session, of)
     check_role(session, of, role)
@@ -83,7 +87,7 @@ def enrol(
             made_at=int(now),
             valid_until=valid_until,
             device_lifetime_s=lifetime_s,
-            tags=tuple(each.lower() for each in split_list(tag)),
+            tags=tags,
         )
         records.note("token", name=name, token=key)
         records.write_token(record)

@@ -79,6 +79,15 @@ def test_figures_that_cannot_be_are_not_believed(fleet: Fleet) -> None:
     assert found.silent_after_s() < 22 * 86_400
 
 
+@pytest.mark.parametrize("domain", ["a.b", "a b", "*", ">", "a\n", "$JS.x"])
+def test_what_can_be_no_domain_is_refused(fleet: Fleet, domain: str) -> None:
+    """The hub would refuse the source of this device, and with it the change of a stream that sources others."""
+    refusal = fleet.hear_status("fleet.pump.status", status(domain=domain), NOW, live=True)
+    assert refusal is not None
+    assert "can be no domain" in refusal.reason
+    assert len(fleet.index) == 0
+
+
 def test_a_forger_makes_an_alert_that_ends(fleet: Fleet) -> None:
     fleet.hear_status("fleet.pump.status", status(), NOW, live=True)
     refusal = fleet.hear_status("fleet.pump.status", status("valve"), NOW, live=True)

@@ -7,6 +7,7 @@ Both are JSON, signed in header fields by the token and by the device's own key.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
@@ -31,6 +32,7 @@ MAX_REQUEST: Final = 16 * 1024
 _MAX_FACTS: Final = 32
 _MAX_FACT_CHARS: Final = 256
 _MAX_NAME_CHARS: Final = 128
+_LABEL: Final = re.compile(r"[^\s,<>\"'`\\]{1,100}")
 
 
 class EnrolmentError(Exception):
@@ -132,6 +134,11 @@ def is_device_name(name: str) -> bool:
 
 def _may_stand(char: str) -> bool:
     return char.isalnum() or char in "-_"
+
+
+def is_label(text: str) -> bool:
+    """Return whether a device can have this tag or label: pages and tables show it, and lists of labels are split at commas."""
+    return _LABEL.fullmatch(text) is not None and text.isprintable()
 
 
 def check_answer(answer: EnrolmentAnswer, key: str, account: str, operator: str) -> Claims:
