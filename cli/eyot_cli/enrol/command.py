@@ -164,8 +164,7 @@ def _renew(target: Target, files: DeviceFiles, hub: str | None, *, if_due: bool,
     present = files.enrolment()
     if present is None:
         raise Failure(f"this device is not enrolled ({files.folder}): `eyot enrol --hub URL --token TOKEN`")
-    left_s = present.expires - time.time()
-    if if_due and (not present.expires or left_s > _DUE * (present.expires - present.issued)):
+    if if_due and not _is_due(present, time.time()):
         _print(target, "not due yet" if present.expires else "never due: the token does not expire")
         return {"name": present.name, "renewed": False, "expires": present.expires}
     kept, hub = files.kept(), hub or present.hub
@@ -178,6 +177,13 @@ def _renew(target: Target, files: DeviceFiles, hub: str | None, *, if_due: bool,
         restart()  # the daemon that runs does not have the sealed key
     _print(target, f"renewed {present.name}; the link takes the new credentials when it is dialled next")
     return {"name": present.name, "renewed": True, "expires": state.expires}
+
+
+def _is_due(present: Enrolment, now: float) -> bool:
+    """Is a new token due? By a clock before the token was issued nobody can tell: then it is, for this may go on until it expires."""
+    if not present.expires:
+        return False
+    return now < present.issued - _CLOCK_S or present.expires - now <= _DUE * (present.expires - present.issued)
 
 
 def _keep(target: Target, files: DeviceFiles, jwt: str, seed: str, state: Enrolment) -> None:

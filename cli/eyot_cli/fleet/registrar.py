@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 #: A renewal that comes again within this time gets the token that was just made, seconds: a request says nothing of its
 #: time, and who heard one can send it again.
 REPEATED_S: Final = 60
+#: So much the clock may go back, seconds: NTP sets it, and another machine may have written the record.
+CLOCK_S: Final = 300
 #: Characters of a key that the log shows.
 SHORT: Final = 12
 
@@ -132,6 +134,7 @@ class Registrar:
         return name
 
     def _check(self, record: TokenRecord, name: str, key: str, held: str | None, *, again: bool) -> None:
+        _check_clock(record.made_at)
         if key in self._revoked():
             raise Refused("this key was revoked: enrol with a new one (`eyot enrol --new-key`)")
         if time.time() >= record.valid_until:
@@ -157,6 +160,11 @@ class Registrar:
             raise Refused(f"{name} is enrolled with another key")
         if request.key in self._revoked():
             raise Refused("this key was revoked", name=name, key=request.key)
+        try:
+            _check_clock(device.renewed_at)
+        except Refused as refused:
+            refused.name, refused.key = name, request.key
+            raise
         if _is_fresh(device):
             return self._present(name), f"renewed {name} before, and just now"
         self._note("renewed", name=name, key=device.key)
@@ -237,6 +245,15 @@ def _signature(headers: Mapping[str, str], name: str) -> bytes:
         return nkey.decode_signature(headers.get(name, ""))
     except nkey.NkeyError:
         return b""
+
+
+def _check_clock(written_at: int) -> None:
+    """Check that the clock is not before a time that was noted here: tokens would be signed that are expired. Raises Refused."""
+    now = int(time.time())
+    if now < written_at - CLOCK_S:
+        raise Refused(
+            f"the hub's clock is wrong: it says {_day(now)}, and the record of it was written on {_day(written_at)}"
+        )
 
 
 def _is_fresh(device: EnrolledDevice) -> bool:

@@ -19,7 +19,7 @@ import pytest
 
 from eyot_cli.enrol import command, facts
 from eyot_cli.enrol.asking import Asker
-from eyot_cli.enrol.files import DeviceFiles
+from eyot_cli.enrol.files import DeviceFiles, Enrolment
 from eyot_cli.enrol.fragment import lines_to_add, write_fragment
 from eyot_cli.failure import Failure
 from eyot_cli.fleet.pace import LINES_MAX, Pace
@@ -32,7 +32,7 @@ from eyot_cli.trust.keystore import new_pair
 from eyot_cli.trust.session import Report, Session
 from eyot_wire.conf.parser import parse_file
 from eyot_wire.device_requests import ANSWERS
-from eyot_wire.trust.creds import parse_creds
+from eyot_wire.trust.creds import format_creds, parse_creds
 from eyot_wire.trust.enrolment import (
     ENROL,
     MAX_REQUEST,
@@ -549,3 +549,33 @@ def test_facts_leave_out_what_is_not_there(tmp_path: Path) -> None:
     assert "model" not in found
     assert len(found["machine"]) == 32
     assert "0123456789abcdef" not in found["machine"]
+
+
+@pytest.mark.parametrize("tag", ["<b>north</b>", "site: north", 'a"b', "a`b", "x" * 101])
+def test_tags_that_can_be_no_labels_are_refused(hub: Hub, tag: str) -> None:
+    assert "cannot be a tag" in hub.trust.refused("fleet", "enrol", "pump", "-a", "A", "--tag", tag)
+    assert not json.loads(hub.trust.run("fleet", "tokens", "-a", "A", "--json"))
+
+
+def test_a_clock_that_went_back_signs_nothing(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device would get a token that has expired, and its own would be spent."""
+    asker, token = device(hub), hub.token("pump")
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: 86_400.0)
+    assert "the hub's clock is wrong: it says 1970-01-02" in refused(asker, token)
+    monkeypatch.setattr(time, "time", right)
+    answer, claims = asker.enrol(token, "")
+    login = parse_creds(format_creds(answer.jwt, asker.seed))
+    monkeypatch.setattr(time, "time", lambda: 86_400.0)
+    with pytest.raises(Failure, match="the hub's clock is wrong"):
+        asker.renew(login, "pump", token.account, token.operator)
+    assert claims.exp > right()
+
+
+def test_a_token_is_due_by_a_clock_that_cannot_be() -> None:
+    """A device without a clock would else never renew, and its link would be refused when the token expires."""
+    day = 86_400
+    present = Enrolment(hub="h", name="pump", key="U", account="A", operator="O", issued=1000 * day, expires=1090 * day)
+    due = {at: command._is_due(present, float(at * day)) for at in (1, 999, 1000, 1059, 1061, 1089, 1200)}
+    assert due == {1: True, 999: True, 1000: False, 1059: False, 1061: True, 1089: True, 1200: True}
+    assert not command._is_due(msgspec.structs.replace(present, expires=0), 1.0)
