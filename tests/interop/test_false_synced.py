@@ -17,7 +17,7 @@ from nats.aio.client import Client
 from nats.js.api import ExternalStream, StreamSource
 
 from support.eyotd import Eyotd
-from support.leaf_pair import HUB, LEAF, Clients, LeafPair
+from support.leaf_pair import Clients, LeafPair, configs_behind
 from support.link import Link
 
 ORIGIN = StreamSource(name="R", external=ExternalStream(api="$JS.leaf.API"))
@@ -27,9 +27,7 @@ ORIGIN = StreamSource(name="R", external=ExternalStream(api="$JS.leaf.API"))
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[LeafPair, Link]]:
     """A nats-server as hub, and eyotd as its leaf behind a link that can be cut."""
     with Link(0) as link:
-        hub_config = HUB.replace("no_advertise: true", f'advertise: "127.0.0.1:{link.port}"')
-        leaf_config = LEAF.replace("HUB_PORT", str(link.port))
-        servers = LeafPair(request.param, "eyotd", tmp_path, hub_config=hub_config, leaf_config=leaf_config)
+        servers = LeafPair(request.param, "eyotd", tmp_path, **configs_behind(link.port))
         link.target_port = servers.hub.leaf_port
         with servers:
             yield servers, link
@@ -274,7 +272,7 @@ class LeapingEyotd(Eyotd):
 
 def test_a_start_in_2040_takes_nothing_away(tmp_path: Path) -> None:
     with Link(0) as link:
-        servers = LeafPair("2.14.6", "eyotd", tmp_path, leaf_config=LEAF.replace("HUB_PORT", str(link.port)))
+        servers = LeafPair("2.14.6", "eyotd", tmp_path, **configs_behind(link.port))
         leaf = LeapingEyotd(servers.leaf.config_path.read_text(), tmp_path / "leaf")
         leaf.client_port, leaf.monitor_port = servers.leaf.client_port, servers.leaf.monitor_port
         servers.leaf = leaf

@@ -10,7 +10,7 @@ import pytest
 from nats.aio.client import Client
 from nats.js.api import ExternalStream, StreamSource
 
-from support.leaf_pair import HUB, LEAF, Clients, LeafPair, linked
+from support.leaf_pair import Clients, LeafPair, configs_behind, linked
 from support.link import Link
 
 VERSIONS = ["nats-server", "2.14.6", "2.15.1"]
@@ -20,9 +20,7 @@ VERSIONS = ["nats-server", "2.14.6", "2.15.1"]
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[LeafPair, Link]]:
     """A hub, and eyotd as its leaf behind a link that can be cut."""
     with Link(0) as link:
-        hub_config = HUB.replace("no_advertise: true", f'advertise: "127.0.0.1:{link.port}"')
-        leaf_config = LEAF.replace("HUB_PORT", str(link.port))
-        servers = LeafPair(request.param, "eyotd", tmp_path, hub_config=hub_config, leaf_config=leaf_config)
+        servers = LeafPair(request.param, "eyotd", tmp_path, **configs_behind(link.port))
         link.target_port = servers.hub.leaf_port
         with servers:
             asyncio.run(_copied(servers))

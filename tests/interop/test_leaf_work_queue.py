@@ -11,7 +11,7 @@ import pytest
 from nats.aio.client import Client
 from nats.js.api import ExternalStream, RetentionPolicy, StreamSource
 
-from support.leaf_pair import HUB, LEAF, Clients, LeafPair, linked
+from support.leaf_pair import Clients, LeafPair, configs_behind, linked
 from support.link import Link
 
 COUNT = 2_000
@@ -21,9 +21,7 @@ KINDS = {"WORK": RetentionPolicy.WORK_QUEUE, "INTEREST": RetentionPolicy.INTERES
 @pytest.mark.parametrize("hub", ["eyotd", "nats-server", "2.14.6"])
 def test_what_a_cut_loses_is_sent_again(hub: str, tmp_path: Path) -> None:
     with Link(0) as link:
-        hub_config = HUB.replace("no_advertise: true", f'advertise: "127.0.0.1:{link.port}"')
-        leaf_config = LEAF.replace("HUB_PORT", str(link.port))
-        pair = LeafPair(hub, "eyotd", tmp_path, hub_config=hub_config, leaf_config=leaf_config)
+        pair = LeafPair(hub, "eyotd", tmp_path, **configs_behind(link.port))
         link.target_port = pair.hub.leaf_port
         with pair:
             asyncio.run(_play(pair, link))

@@ -16,7 +16,7 @@ import pytest
 from nats.aio.client import Client
 from nats.js.api import ExternalStream, StreamSource
 
-from support.leaf_pair import LEAF, Clients, LeafPair
+from support.leaf_pair import Clients, LeafPair, configs_behind
 from support.link import Link
 from support.newer_nats_server import VERSION
 
@@ -28,7 +28,7 @@ KEPT, LOST, MORE = 10, 20, 5
 @pytest.fixture(params=["eyotd"])
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[LeafPair, Link]]:
     with Link(0) as link:
-        servers = LeafPair(request.param, "eyotd", tmp_path, leaf_config=LEAF.replace("HUB_PORT", str(link.port)))
+        servers = LeafPair(request.param, "eyotd", tmp_path, **configs_behind(link.port))
         link.target_port = servers.hub.leaf_port
         with servers:
             yield servers, link

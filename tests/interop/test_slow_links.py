@@ -27,7 +27,7 @@ def through(pair: LeafPair, shaper: Shaper) -> None:
     """Start the leaf with its remotes behind the shaper."""
     text = pair.leaf.config_path.read_text().replace(f":{pair.hub.leaf_port}", f":{shaper.port}")
     text = text.replace("reconnect: 1", 'reconnect: "1s"').replace("account: ACC }", "account: ACC, dial_timeout: 5s,"
-                                                                   " first_info_timeout: 5s }")  # fmt: skip
+                                                                   " first_info_timeout: 5s, ignore_discovered_servers: true }")  # fmt: skip
     pair.leaf.stop()
     pair.leaf.config_path.write_text(text)
     pair.leaf.start()

@@ -23,6 +23,7 @@ _BURST = 40
 def test_synced_is_never_claimed_falsely(hub: str, tmp_path: Path) -> None:
     with LeafPair(hub, "eyotd", tmp_path) as pair, Link(pair.hub.leaf_port) as link:
         text = pair.leaf.config_path.read_text().replace(f":{pair.hub.leaf_port}", f":{link.port}")
+        text = text.replace("account: ACC }", "account: ACC, ignore_discovered_servers: true }")
         pair.leaf.stop()
         pair.leaf.config_path.write_text(text)
         pair.leaf.start()

@@ -42,6 +42,17 @@ leafnodes { reconnect: 1, remotes = [
 WAIT_S = 60.0
 
 
+def configs_behind(port: int) -> dict[str, str]:
+    """Return `hub_config` and `leaf_config` of a pair with a link on `port` between them.
+
+    A nats-server tells leaf nodes its own address even with `no_advertise`. A leaf node would go round a link that is cut.
+    """
+    return {
+        "hub_config": HUB.replace("no_advertise: true", f'advertise: "127.0.0.1:{port}"'),
+        "leaf_config": LEAF.replace("HUB_PORT", str(port)),
+    }
+
+
 def server(kind: str, config: str, workdir: Path) -> ServerProcess:
     """`kind`: eyotd, nats-server (Debian's), or the version of a newer one."""
     if kind == "eyotd":
