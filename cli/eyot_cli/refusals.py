@@ -27,13 +27,16 @@ def refusal(description: str | None, err_code: int | None) -> Failure:
     return Failure(f"{description} ({err_code})" + (f": {remedy}" if remedy else ""))
 
 
-def cannot_connect(server: str, why: str, *, is_reached: bool) -> Failure:
-    """Return the error of a connection that was not made; `is_reached`: the server answered."""
+def cannot_connect(server: str, why: str, *, is_reached: bool, login_remedy: str = "") -> Failure:
+    """Return the error of a connection that was not made.
+
+    `is_reached`: the server answered. `login_remedy`: the next step where it takes no login, unless the options name that.
+    """
     text = f"cannot connect to {server}: {why}"
     if not is_reached:
         return Failure(f"{text}: is a server running there? --server or --context names another")
     if "authorization" in why.lower():
-        return Failure(f"{text}: --user, --creds, --nkey or --context names who logs in")
+        return Failure(f"{text}: {login_remedy or '--user, --creds, --nkey or --context names who logs in'}")
     return Failure(text)
 
 

@@ -85,6 +85,8 @@ class Target:
     context: str | None = None
     #: who logs in instead of what the options name: a user of the moment, whose seed is in no file
     login: Credentials | None = None
+    #: what to do where the server does not take `login`
+    login_remedy: str = "`eyot trust push` sends servers the account that this login is of"
     #: subjects of answers begin with this; "": as the context says
     inbox_prefix: str = ""
     #: the device whose reports are asked for over NATS; "": the control socket's daemon
@@ -154,7 +156,8 @@ class Target:
             if len(clients) == number and isinstance(error, BrokenPipeError):
                 raise  # nobody reads standard output any more
             is_reached = not isinstance(error, OSError) or isinstance(error, ssl.SSLError)
-            raise cannot_connect(self.shown_server, said(error), is_reached=is_reached) from error
+            remedy = self.login_remedy if self.login is not None else ""
+            raise cannot_connect(self.shown_server, said(error), is_reached=is_reached, login_remedy=remedy) from error
 
     def context_name(self) -> str | None:
         """Return the name of the context in use: the named one, else the selected one. Raises Failure."""

@@ -19,6 +19,8 @@ from nats.js.api import ExternalStream, StreamSource
 from eyot_cli.trust import resolver
 from eyot_wire.trust.creds import parse_creds
 from eyot_wire.trust.jwt import decode
+from eyot_wire.trust.jwt_sign import decode_members, sign_members
+from eyot_wire.trust.nkey import Signer
 from support.eyotd import Eyotd
 from support.leaf_pair import Clients, eventually, reaches, server
 from support.server_process import ServerProcess
@@ -275,6 +277,22 @@ def ask_pump(hub: Hub) -> subprocess.CompletedProcess[str]:
     creds = str(hub.trust.creds("OP", "A", "alice"))
     command = [EYOT, "-s", hub.url, "--creds", creds, "--device", "pump", "status"]
     return subprocess.run(command, env={}, capture_output=True, text=True, timeout=WAIT_S, check=False)
+
+
+def test_logins_that_the_hub_does_not_take_are_explained(hub: Hub, tmp_path: Path) -> None:
+    """An expired token and a device that was revoked are refused by the server itself, which does not say why."""
+    device = Device(tmp_path / "device")
+    device.enrolled(hub, hub.token("pump"))
+    hub.trust.run("fleet", "revoke", "pump", "-a", "A", "-u", hub.url, "--timeout", str(WAIT_S))
+    assert "the device was revoked, or its token has expired" in device.enrol("--renew").stderr
+    expired = hub.trust.json("fleet", "enrol", "valve", "-a", "A")["tokens"][0]["token"]
+    jwt, _, seed = expired.rpartition(".")
+    members = decode_members(jwt) | {"exp": 1}
+    [signer] = hub.trust.folder.rglob(f"{members['iss']}.nk")
+    signed = sign_members(members, Signer(signer.read_text().strip()), int(time.time()))
+    said = Device(tmp_path / "valve", "valve").enrol("--hub", hub.url, token=f"{signed}.{seed}").stderr
+    assert "the token has expired" in said
+    assert "--creds" not in said
 
 
 async def holds(client: nats.aio.client.Client, stream: str, count: int) -> None:

@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 #: How long the hub may take, seconds: it may be behind a slow radio.
 WITHIN_S: Final = 30.0
 _MAX_ANSWER: Final = 256 * 1024
+#: What to do where the hub does not take the login of a token or of an enrolled device, which look the same from here.
+_REMEDIES: Final = {
+    ENROL: "the token has expired, or its signing key was not pushed (`eyot trust push`): ask for a new token",
+    RENEW: "the device was revoked, or its token has expired: enrol it anew with a token, after a revocation with --new-key",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +89,9 @@ class Asker:
                     f"the hub did not answer within {WITHIN_S:g} s: run the command again, which asks with the same key"
                 ) from None
 
-        data = dataclasses.replace(self.target, login=login).with_client(ask)
+        data = dataclasses.replace(
+            self.target, login=login, login_remedy=_REMEDIES[subject.rpartition(".")[0]]
+        ).with_client(ask)
         try:
             answer = msgspec.json.decode(data[:_MAX_ANSWER], type=EnrolmentAnswer)
         except (msgspec.DecodeError, UnicodeDecodeError):
