@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 #: Longer than the pause before systemd's first new start.
 STAYS_DOWN_S = 10.0
-#: of the unit: systemd names it, alone or after the unit's name
-DESCRIPTION = "Eyot edge broker"
 NO_RESTART = "A restart does not mend this"
 #: A file that the configuration includes.
 LATE_FILE = "/etc/eyot/late.conf"
@@ -85,7 +83,7 @@ class FailedStarts:
         records = self._appliance.journal(f"-o cat --after-cursor='{cursor}'").splitlines()
         told = [line for line in records if words in line]
         assert len(told) == 1, records
-        assert sum(line.startswith("Starting ") and DESCRIPTION in line for line in records) == 1, records
+        assert sum("Main process exited" in line for line in records) == 1, records
         return told[0]
 
     def _mended(self) -> str:

@@ -241,7 +241,10 @@ class _Checker:
         if self._keys is None:
             self._blind = self._report.sealed = True
         else:
-            self._store_cipher, _ = unlock(entry, self._keys)
+            try:
+                self._store_cipher, _ = unlock(entry, self._keys)
+            except StoreError as error:
+                raise StoreError(error.reason, f"the store in {self._report.path}: {error.message}") from None
 
     def _unseal(self, kind: bytes, key: bytes, sealed: bytes, what: str) -> bytes:
         value = unseal(key, sealed, what)

@@ -142,7 +142,7 @@ def unlock(entry: bytes, keys: StoreKeys) -> tuple[StoreCipher, bool]:
             except _invalid_tag():
                 continue
             return StoreCipher(wrapped.cipher, data_key), key is not keys.key
-    raise StoreError("key", "it is encrypted, and not with the key given")
+    raise StoreError("key", "encrypted, and not with the key given")
 
 
 def _derived(key: bytes, salt: bytes, log2_n: int) -> bytes:

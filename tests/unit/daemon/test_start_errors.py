@@ -131,6 +131,9 @@ def test_each_cause(cause: Cause, configuration: Callable[[Path], str], words: s
     file = tmp_path / "eyotd.conf"
     file.write_text(f"{configuration(tmp_path)}\n")
     check(run("-m", "eyot_daemon.launch", "-a", "127.0.0.1", "-p", "-1", "-c", str(file)), cause, words)
+    if cause in (Cause.CONFIGURATION, Cause.CONFIG_FILE, Cause.CERTIFICATE, Cause.TLS_SETTING):
+        tested = run("-m", "eyot_daemon.launch", "-t", "-c", str(file))
+        assert (tested.returncode, words in tested.stderr) == (1, True), tested.stderr
 
 
 @pytest.mark.slow

@@ -111,7 +111,7 @@ def test_the_wrong_key_is_refused_and_destroys_nothing(tmp_path: Path) -> None:
         (tmp_path / "s" / "data.mdb").read_bytes(),
         (tmp_path / "s" / "journal" / "segment-00").read_bytes(),
     )
-    with pytest.raises(StoreError, match="not with the key given"):
+    with pytest.raises(StoreError, match=f"the store in {tmp_path / 's'}: encrypted, and not with the key given"):
         check(tmp_path / "s", OTHERS)
     store = open_inline(tmp_path / "s", sealed(JOURNAL))
     assert_same(store)
