@@ -8,6 +8,7 @@ by Arrow itself, which is equivalent and allows flushes.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 import uuid
@@ -22,6 +23,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
+
+log = logging.getLogger(__name__)
 
 PartitionValues: TypeAlias = tuple[tuple[str, str], ...]  # (column, value) in the table's order
 
@@ -82,24 +85,32 @@ class FileWriter:
         self._done: list[DataFile] = []
 
     def write(self, batch: pa.RecordBatch | pa.Table, partition: PartitionValues) -> None:
-        """Append rows: the table's columns without its partition columns."""
-        file = self._open.get(partition)
-        if file is None:
-            if len(self._open) >= OPEN_FILES_MAX:
-                self._close(next(iter(self._open)))
-            file = self._open[partition] = _OpenFile(self, partition)
-        file.write(batch)
+        """Append rows: the table's columns without its partition columns. An error removes all files, as `abandon` does."""
+        try:
+            file = self._open.get(partition)
+            if file is None:
+                if len(self._open) >= OPEN_FILES_MAX:
+                    self._close(next(iter(self._open)))
+                file = self._open[partition] = _OpenFile(self, partition)
+            file.write(batch)
+        except BaseException:
+            self.abandon()
+            raise
 
     def finish(self) -> list[DataFile]:
-        """Close and flush all files; return what was written."""
-        for partition in list(self._open):
-            self._close(partition)
+        """Close and flush all files; return what was written. An error removes all files, as `abandon` does."""
+        try:
+            for partition in list(self._open):
+                self._close(partition)
+        except BaseException:
+            self.abandon()
+            raise
         return self._done
 
     def abandon(self) -> None:
-        """Close and remove the files of a failed task."""
+        """Close and remove the files of a failed task: a full disk must not keep what no commit names."""
         for file in self._open.values():
-            file.writer.close()
+            file.drop()
             self._remove(file.path)
         self.discard(self._done)
         self._open, self._done = {}, []
@@ -116,7 +127,8 @@ class FileWriter:
             pass  # a vacuum will remove it
 
     def _close(self, partition: PartitionValues) -> None:
-        self._done.append(self._open.pop(partition).close())
+        self._done.append(self._open[partition].close())
+        del self._open[partition]  # until here an error leaves the file to `abandon`
 
 
 class _OpenFile:
@@ -129,14 +141,18 @@ class _OpenFile:
         self._parent = self.path.rpartition("/")[0]
         task._filesystem.create_dir(self._parent, recursive=True)
         self._metadata: list[pq.FileMetaData] = []
-        self.writer = pq.ParquetWriter(
-            self.path,
-            task._stored,
-            filesystem=task._filesystem,
-            compression=task._compression,
-            metadata_collector=self._metadata,
-            **encodings(task._stored),
-        )
+        try:
+            self.writer = pq.ParquetWriter(
+                self.path,
+                task._stored,
+                filesystem=task._filesystem,
+                compression=task._compression,
+                metadata_collector=self._metadata,
+                **encodings(task._stored),
+            )
+        except BaseException:  # the file may exist, without its first bytes
+            task._remove(self.path)
+            raise
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
         self._waiting_bytes = 0
@@ -172,6 +188,17 @@ class _OpenFile:
             for field in stored
         ]
         return pa.Table.from_arrays(columns, names=stored.names)
+
+    def drop(self) -> None:
+        """Close the file, whatever is in it: a file that is removed takes up space until it is closed."""
+        for _ in range(2):
+            try:
+                self.writer.close()
+                return
+            except Exception as error:  # the error of the write before, or the same again
+                log.debug("%s: %s", self.path, error)
+                # Close the handle alone. The writer would also try again when it is collected, and print the error.
+                self.writer.is_open = False
 
     def close(self) -> DataFile:
         self._write_group()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import resource
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,34 @@ def test_files_and_positions_are_committed_together(tmp_path: Path) -> None:
     (file,) = again.files()
     assert (file.rows, file.least["sequence"], file.most["sequence"]) == (10, 1, 10)
     assert file.partition == {"stream": "S", "date": date(2026, 1, 1)}
+
+
+@pytest.mark.parametrize("limit", [0, 4, 64 * 1024])
+def test_a_disk_without_space_keeps_no_file_of_a_failed_task(tmp_path: Path, limit: int) -> None:
+    """Files may not grow beyond `limit` bytes: the first bytes, a group of rows and the end of a file fail."""
+    table = opened(tmp_path)
+    rows = pa.table({"sequence": [1], "at": [NOON]}, schema=SCHEMA.remove(0).remove(0))
+    chance = random.Random(1)  # what does not compress
+    many = pa.table(
+        {"sequence": [chance.getrandbits(40) for _ in range(50_000)], "at": [NOON] * 50_000}, schema=rows.schema
+    )
+
+    def fill_disk() -> None:
+        writer = table.spec.writer()
+        for day in ("2026-01-01", "2026-01-02"):
+            writer.write(many if limit > 4 else rows, (("stream", "S"), ("date", day)))
+        writer.finish()
+
+    allowed = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, allowed[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            fill_disk()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, allowed)
+    assert list(tmp_path.rglob("part-*")) == []
+    table.commit(written(table.spec, "S", range(1, 11)), {"eyot:S@1": 10})
+    assert table.rows() == 10
 
 
 def test_positions_of_another_writer(tmp_path: Path) -> None:
