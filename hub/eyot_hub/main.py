@@ -34,10 +34,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from eyot_hub.causes import cause
 from eyot_hub.errors import HubError
 from eyot_hub.jobs.aggregate import Aggregate, AggregateRound
 from eyot_hub.jobs.bronze import Ingest, Round
@@ -125,16 +125,15 @@ def _run(arguments: Sequence[str] | None) -> int:
         print(f"eyot-hub: {error}", file=sys.stderr)
         return 2
     except (HubError, PySparkException) as error:
-        print(f"eyot-hub: {_shown(_cause(error))}", file=sys.stderr)
+        print(f"eyot-hub: {_shown(cause(error))}", file=sys.stderr)
         return 1
     except OSError as error:
-        words = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else error
-        print(f"eyot-hub: {words}", file=sys.stderr)
+        print(f"eyot-hub: {_shown(cause(error))}", file=sys.stderr)
         return 1
     except Exception as error:
         # An unexpected error: print the whole traceback, and its cause in the last line.
         traceback.print_exc()
-        print(f"eyot-hub: {_cause(error)}", file=sys.stderr)
+        print(f"eyot-hub: {cause(error)}", file=sys.stderr)
         return 1
 
 
@@ -331,7 +330,7 @@ def _run_all(spark: SparkSession, config: Config, options: argparse.Namespace, s
         run_jobs(spark, config, stop),
         retry_max_s=seconds(config.run.retry_max),
         report=report,
-        cause=_cause,
+        cause=cause,
         usable=lambda: usable(spark),
     )
     address = config.run.address
@@ -570,21 +569,6 @@ def _gaps_text(report: Report) -> str:
     counts = {status: report.count(status) for status in sorted({gap.status for gap in report.gaps})}
     found = ", ".join(f"{count} {status}" for status, count in counts.items()) or "no gaps"
     return f"{sources} streams and origins, {rows} sequences in the table: {found}"
-
-
-def _cause(error: Exception) -> str:
-    """Return the cause for a person, never empty: the last line of a task's traceback, the first line of Java's exceptions."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    for line in lines:
-        if line.startswith("eyot_hub.errors.") and line.partition(": ")[2]:
-            return line.partition(": ")[2]
-    if isinstance(error, Py4JError):
-        # "An error occurred while calling o65.collect." precedes the actual error.
-        lines = [line.removeprefix(": ") for line in lines[1:]] or lines
-    name = type(error).__name__
-    if not lines:
-        return name
-    return lines[0] if isinstance(error, HubError | PySparkException | Py4JError) else f"{name}: {lines[0]}"
 
 
 def _plain(value: Any) -> Any:
