@@ -148,8 +148,11 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if same and latest.get(name, at).sequence <= at.sequence:
                 latest[name] = at
         if not isinstance(limit, ReadAllAvailable):  # Trigger.Once reads everything
-            # Start at what the streams still hold, so that a limit counts existing messages.
-            reading = {name: Position(firsts[name] - 1, info.created) for name, info in streams.items()}
+            # Start at what the streams still hold, so that a limit counts existing messages; of a deleted stream it holds none.
+            reading = {
+                name: Position(firsts[name] - 1, streams[name].created) if name in streams else at
+                for name, at in latest.items()
+            }
             if self._target is None and self._admission.waits(reading, latest):
                 self._planned = begin
                 return start

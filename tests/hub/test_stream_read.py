@@ -157,6 +157,21 @@ def test_a_pattern_takes_in_new_streams(spark: SparkSession, streams: Streams, t
     assert job.numbers() == [*range(5, 10), *range(100, 105)]
 
 
+def test_a_deleted_stream_takes_nothing_of_a_limit(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    streams.create("EDGE_1", ["e1"])
+    streams.create("EDGE_2", ["e2"])
+    streams.publish(numbered("e1", 900) + numbered("e2", 10, 1000))
+    job = Job(spark, streams, tmp_path, "EDGE_*", failOnDataLoss="false")
+    job.catch_up()
+    streams.delete("EDGE_1")
+    streams.publish(numbered("e2", 100, 1010))
+    job.options["maxOffsetsPerTrigger"] = "100"
+    job.catch_up()
+    assert job.numbers() == [*range(900), *range(1000, 1110)]
+    ends = [{name: at["sequence"] for name, at in offset.items()} for offset in job.offsets()]
+    assert ends == [{"EDGE_1": 900, "EDGE_2": 10}, {"EDGE_1": 900, "EDGE_2": 110}]
+
+
 def test_messages_gone_while_the_query_was_stopped(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
     streams.create("S", ["s"])
     streams.publish(numbered("s", 20))
