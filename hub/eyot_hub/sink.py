@@ -19,7 +19,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructType
+from pyspark.sql.types import BinaryType, DataType, MapType, NullType, StringType, StructType
 
 from eyot_hub.errors import HubError, OptionError
 from eyot_hub.options import SinkOptions
@@ -75,6 +75,8 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
             raise HubError(f"column '{name}' is not one of the sink's: {', '.join(_COLUMNS)}")
         if not isinstance(kind, _COLUMNS[name]):
             raise HubError(f"column '{name}' has type {kind.simpleString()}")
+        if isinstance(kind, MapType) and not isinstance(kind.valueType, StringType | NullType):
+            raise HubError(f"column '{name}' has type {kind.simpleString()}; its values must be strings")
     if "payload" not in have:
         raise HubError("column 'payload' is missing")
     if ("subject" in have) == (options.subject is not None):

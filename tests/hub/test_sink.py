@@ -168,6 +168,7 @@ def test_a_streaming_query_writes_each_row_once(spark: SparkSession, streams: St
         ("'s.*' AS subject, 'x' AS payload", {}, "is not a valid subject"),
         ("'none' AS subject, 'x' AS payload", {}, "no stream stores messages on none"),
         ("'x' AS payload", {"subject": "s", "expectStream": "T"}, "expected stream does not match"),
+        ("'x' AS payload, map('a', 1) AS headers", {"subject": "s"}, "has type map<string,int>; its values must be"),
         ("'x' AS payload, map('a b\\n', 'c') AS headers", {"subject": "s"}, "cannot be a header"),
     ],
 )
