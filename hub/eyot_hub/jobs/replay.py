@@ -79,9 +79,14 @@ def condition(text: str) -> Condition:
         pattern = ".*".join(re.escape(part) for part in value.split("*"))
         return Condition(column, operator, pattern)
     if column in _NUMBERS:
+        if not (value.isascii() and value.isdigit()):
+            raise ValueError(f"{value!r} is no number")
         return Condition(column, operator, int(value))
     if column == _DATE:
-        return Condition(column, operator, date.fromisoformat(value))
+        try:
+            return Condition(column, operator, date.fromisoformat(value))
+        except ValueError:
+            raise ValueError(f"{value!r} is no date (2026-01-31)") from None
     raise ValueError(f"there is no column {column!r}; known are {', '.join((*_TEXTS, *_NUMBERS, _DATE))}")
 
 
