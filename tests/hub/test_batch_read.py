@@ -254,6 +254,12 @@ def test_a_table_of_the_catalog(spark: SparkSession, streams: Streams) -> None:
         assert streams.state("S")["messages"] == 7
     finally:
         spark.sql("DROP TABLE to_s")
+    spark.sql("CREATE TABLE commands (subject STRING, payload STRING) USING jetstream")
+    try:
+        spark.sql(f"INSERT INTO commands WITH (servers = '{streams.url}') VALUES ('s', '7')")
+        assert streams.state("S")["messages"] == 8
+    finally:
+        spark.sql("DROP TABLE commands")
 
 
 def test_a_temporary_view(spark: SparkSession, streams: Streams) -> None:
