@@ -97,11 +97,14 @@ def load(arguments: Arguments) -> Loaded:
 
 
 def _report_test(loaded: Loaded, arguments: Arguments) -> int:
-    """`-t`: warnings count as mistakes, as in nats-server, certificates have to be there, and no service may refuse to start."""
+    """`-t`: warnings count as mistakes, as in nats-server, certificates have to be there, and no service may refuse to start.
+
+    Notes are shown, and are no mistakes.
+    """
     from eyot_daemon.net.cert_check import unusable_certificates
 
     wrong = [*loaded.reading.warnings, *unusable_certificates(loaded.options), *_refused(loaded.options)]
-    for line in wrong:
+    for line in (*(f"warning: {note}" for note in loaded.reading.notes), *wrong):
         print(f"eyotd: {line}", file=sys.stderr)
     if wrong:
         return 1

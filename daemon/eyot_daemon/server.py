@@ -37,7 +37,7 @@ from eyot_daemon.mqtt.service import MqttService, Speaker
 from eyot_daemon.net import early_listen
 from eyot_daemon.net.heap import give_back
 from eyot_daemon.net.tls_context import TlsError, TlsSettingError
-from eyot_daemon.process.banner import log_banner
+from eyot_daemon.process.banner import log_banner, log_warnings
 from eyot_daemon.process.collector import settle
 from eyot_daemon.process.log_service import LogService
 from eyot_daemon.process.logs import Logs
@@ -282,7 +282,8 @@ class Server:
     def _try_reload(self) -> str:
         old = self.options
         try:
-            reload_all(self.services, self._load_again().options)
+            loaded = self._load_again()
+            reload_all(self.services, loaded.options)
         except RELOAD_REFUSED as error:
             return str(error)
         except Exception as error:
@@ -291,6 +292,8 @@ class Server:
         new = self.options
         for line in applied_lines(changed_fields(old, new), old, new):
             log.info("%s", line)
+        log_warnings(loaded.reading, known=self._reading)
+        self._reading = loaded.reading
         self.broker.config_loaded_ns = self.broker.clock.now_ns()
         digest = f" ({new.config_digest})" if new.config_digest else ""
         log.info("Reloaded server configuration%s", digest)

@@ -83,7 +83,8 @@ def _for_the_hub(name: str, creds: Path) -> dict[str, str]:
 
 def _present(config: Path, own: Path) -> dict[str, object]:
     """Return the keys and values of `_own_entries`. Raises Failure."""
-    return {entry.key.lower(): entry.value.plain() for entry in _own_entries(config, own)}
+    plain: dict[str, object] = {entry.key.lower(): entry.value.plain() for entry in _own_entries(config, own)}
+    return {"leafnodes": plain["leaf"]} | plain if "leaf" in plain else plain  # two names of one block
 
 
 def _own_entries(config: Path, own: Path) -> list[ConfEntry]:

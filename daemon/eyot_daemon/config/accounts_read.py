@@ -45,6 +45,7 @@ def read_accounts(block: Block) -> tuple[AccountOptions, ...]:
         return tuple(accounts)
     if not isinstance(entry.value.value, ConfMap):
         raise wrong_type("a map or an array of names", entry.value, entry.key)
+    block.reading.note_replaced(entry.value.value)
     # Account names are case-sensitive, so the map is walked itself and not through a Block.
     return tuple(_read_account(block, named) for named in entry.value.value if not named.used_as_variable)
 

@@ -20,8 +20,8 @@ PORT_MAX = 65_535
 class Reading:
     """Shared by all blocks of one configuration. `places[name]`: position of an option, for later checks.
 
-    `warnings` are errors for `-t`, as in nats-server. `notes` report where Eyot differs from nats-server, and are only
-    logged. `profile`: the defaults of options that bound memory.
+    `warnings` are errors for `-t`, as in nats-server. `notes` report where Eyot differs from nats-server and which blocks
+    have no effect, and are only shown. `profile`: the defaults of options that bound memory.
     """
 
     def __init__(self) -> None:
@@ -37,10 +37,38 @@ class Reading:
     def note(self, entry: ConfEntry, message: str) -> None:
         self.notes.append(f'{entry.value.position}: key "{entry.key}": {message}')
 
+    def note_replaced(self, conf_map: ConfMap) -> None:
+        """Note the blocks of a map that have no effect because a later one of the same key replaces them."""
+        for entry in conf_map.replaced:
+            last = conf_map.entry(entry.key)
+            assert last is not None, "what replaces an entry has its key"
+            self.note_replaced_by(last, entry)
+
+    def note_replaced_by(self, last: ConfEntry, entry: ConfEntry) -> None:
+        """Note, once, that `last` replaces a block as a whole, if the block has keys that `last` lacks."""
+        if not isinstance(entry.value.value, ConfMap) or entry.used_as_variable:
+            return
+        lost = ", ".join(_keys_without(entry.value.value, last.value.value))
+        text = f"replaces the block at {entry.position} as a whole, so these keys of it have no effect: {lost}"
+        note = f'{last.position}: key "{last.key}": {text}'
+        if lost and note not in self.notes:
+            self.notes.append(note)
+
     def error(self, place: str, message: str) -> ConfError:
         """Return a ConfError at a recorded position; without one (set by a flag) it names only the option."""
         position, key = self.places.get(place, (Position("command line", 0, 0), place))
         return ConfError(message, position, key)
+
+
+def _keys_without(block: ConfMap, later: object) -> Iterator[str]:
+    """Yield the keys of a block that a later one lacks, those of nested blocks with their path."""
+    entries = {entry.key.lower(): entry.value.value for entry in later} if isinstance(later, ConfMap) else {}
+    for entry in block:
+        value, name = entry.value.value, entry.key.lower()
+        if name not in entries:
+            yield entry.key
+        elif isinstance(value, ConfMap):
+            yield from (f"{entry.key}.{key}" for key in _keys_without(value, entries[name]))
 
 
 def type_name(value: object) -> str:
@@ -57,21 +85,31 @@ class Block:
     def __init__(self, conf_map: ConfMap, reading: Reading) -> None:
         self.reading = reading
         self.position = conf_map.position
-        self._entries = {entry.key.lower(): entry for entry in conf_map}  # a later spelling of a key wins
+        self._map = conf_map
+        self._entries: dict[str, ConfEntry] = {}
+        for entry in conf_map:  # a later spelling of a key wins, and has the later place
+            self._entries.pop(entry.key.lower(), None)
+            self._entries[entry.key.lower()] = entry
+        reading.note_replaced(conf_map)
         self._read: set[str] = set()
         self.asked: set[str] = set()
 
     def entry(self, *keys: str) -> ConfEntry | None:
         """Return the entry under any of these (lower-case) names; of several, the last."""
-        found: ConfEntry | None = None
         self.asked.update(keys)
-        for name in keys:
-            entry = self._entries.get(name)
-            if entry is not None:
-                self._read.add(name)
-                if found is None or entry.position[1:] > found.position[1:]:
-                    found = entry
-        return found
+        present = [name for name in keys if name in self._entries]
+        if not present:
+            return None
+        self._read.update(present)
+        if len(present) > 1:
+            order = list(self._entries)
+            present.sort(key=order.index)
+        last = self._entries[present[-1]]
+        if len(present) > 1 or len(self._entries) < len(self._map):
+            for other in self._map:
+                if other is not last and other.key.lower() in present:
+                    self.reading.note_replaced_by(last, other)
+        return last
 
     def ignore(self, *keys: str) -> None:
         """Accept keys without meaning for this server, whatever their values."""
@@ -200,9 +238,9 @@ class Block:
         return Block(value.value, self.reading)
 
     def all(self) -> Iterator[ConfEntry]:
-        """Yield all entries of a map whose keys are names; counts them as requested."""
-        for name, entry in self._entries.items():
-            self._read.add(name)
+        """Yield all entries of a map whose keys are names, which have a case; counts them as requested."""
+        for entry in self._map:
+            self._read.add(entry.key.lower())
             yield entry
 
 

@@ -30,8 +30,15 @@ def log_banner(broker: Broker, reading: Reading) -> None:
         log.warning("Maximum payloads over 8.00 MB are generally discouraged and could lead to poor performance")
     if options.config_file:
         log.info("Using configuration file: %s (%s)", options.config_file, options.config_digest)
+    log_warnings(reading)
+
+
+def log_warnings(reading: Reading, known: Reading | None = None) -> None:
+    """Log what a configuration's reader warns of, except what it warned of at `known`."""
+    before = set() if known is None else {*known.warnings, *known.notes}
     for warning in (*reading.warnings, *reading.notes):
-        log.warning("%s", warning)
+        if warning not in before:
+            log.warning("%s", warning)
 
 
 def log_jetstream(jetstream: JetStreamOptions, store_path: str) -> None:

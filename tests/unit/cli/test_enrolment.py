@@ -506,6 +506,8 @@ def test_settings_of_the_device_stay(places: Places) -> None:
         places.write()
     own.write_text(f'leafnodes {{ remotes: [ {{ url: "nats://hub:7422", credentials: "{places.files.creds}" }} ] }}\n')
     assert [line.split()[0] for line in places.write()] == ["server_name:", "jetstream", "eyot"]
+    own.write_text(own.read_text().replace("leafnodes", "leaf"))
+    assert [line.split()[0] for line in places.write()] == ["server_name:", "jetstream", "eyot"]
     own.write_text("jetstream { \n")
     with pytest.raises(Failure, match="not valid"):
         places.write()

@@ -237,8 +237,7 @@ class _Parser:
         for path in _named(self._directory, name):
             if self._without is not None and path.resolve() == self._without:
                 continue
-            for entry in _parse_path(path, position, self._env, self._including, self._depth + 1, self._without):
-                into.set(entry)
+            into.update(_parse_path(path, position, self._env, self._including, self._depth + 1, self._without))
 
     def _variable(self, name: str, key: str, position: Position) -> ConfValue:
         for enclosing in reversed(self._maps):

@@ -49,16 +49,26 @@ class ConfEntry:
 class ConfMap:
     """A map in order of declaration. Of a key declared twice the last value counts; keys are case-sensitive here."""
 
-    __slots__ = ("_entries", "position")
+    __slots__ = ("_entries", "position", "replaced")
 
     def __init__(self, position: Position) -> None:
         self.position = position
         self._entries: dict[str, ConfEntry] = {}
+        #: entries in whose place a later one of the same key counts
+        self.replaced: list[ConfEntry] = []
 
     def set(self, entry: ConfEntry) -> None:
         """Add or replace an entry; a replaced key moves to the end."""
-        self._entries.pop(entry.key, None)
+        before = self._entries.pop(entry.key, None)
+        if before is not None:
+            self.replaced.append(before)
         self._entries[entry.key] = entry
+
+    def update(self, other: ConfMap) -> None:
+        """Add or replace the entries of an included file."""
+        self.replaced += other.replaced
+        for entry in other:
+            self.set(entry)
 
     def entry(self, key: str) -> ConfEntry | None:
         return self._entries.get(key)
