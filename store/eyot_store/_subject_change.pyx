@@ -215,21 +215,20 @@ cdef class Change:
         else:
             self._went(PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(subject), seq)
 
-    def came_all(self, records, int64_t limit, uint32_t salt, opened):
-        cdef Py_ssize_t count = 0
+    def came_all(self, records, int64_t limit, int64_t bytes_max, uint32_t salt, opened):
+        cdef Py_ssize_t count = 0, size = 0
         cdef int64_t seq = 0
         cdef bytes key, value
-        if limit <= 0:
-            return 0, 0
         for pair in records:
             key = <bytes?>pair[0]
             value = <bytes?>pair[1]
             seq = sequence(key)
             count += 1
+            size += PyBytes_GET_SIZE(value)
             self._note(key, value, salt, opened, seq)
-            if count == limit:
-                break
-        return count, seq
+            if count >= limit or size >= bytes_max:
+                return count, seq, True
+        return count, seq, False
 
     cdef int _note(self, bytes key, bytes value, uint32_t salt, opened, int64_t seq) except -1:
         cdef const uint8_t* data

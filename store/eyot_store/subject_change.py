@@ -41,15 +41,21 @@ class Change:
             entry[2] = seq
 
     def came_all(
-        self, records: Iterable[tuple[bytes, bytes]], limit: int, salt: int, opened: Opened | None
-    ) -> tuple[int, int]:
-        """Count added records (key, value) in ascending order, `limit` at most; return how many, and the last sequence (0: none)."""
-        count = last = 0
-        for key, value in islice(records, limit):
+        self, records: Iterable[tuple[bytes, bytes]], limit: int, bytes_max: int, salt: int, opened: Opened | None
+    ) -> tuple[int, int, bool]:
+        """Count added records (key, value) in ascending order, until they are `limit` or have `bytes_max` bytes.
+
+        Returns how many, the last sequence (0: none), and whether a limit ended it.
+        """
+        count = last = size = 0
+        for key, value in records:
             last = unpack_u64(key)[0]
             count += 1
+            size += len(value)
             self.came(_subject_of(key, value, salt, opened), last)
-        return count, last
+            if count >= limit or size >= bytes_max:
+                return count, last, True
+        return count, last, False
 
     def came_run(self, items: Iterable[tuple[bytes, bytes]]) -> None:
         """Count records (key, record) in ascending order that were just encoded: checksums are not checked."""

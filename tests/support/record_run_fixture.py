@@ -60,7 +60,7 @@ def _noted(rng: Random, change: Any, codec: RecordCodec, items: Items, found: It
     """What a change of the index makes of records, ``items`` as they were and ``found`` as they were read back."""
     for _ in range(3):
         change.came(b"a", rng.randrange(1, 9))
-    counted = change.came_all(iter(found), rng.randrange(1, 12), *codec.reading)
+    counted = change.came_all(iter(found), rng.randrange(12), rng.choice([0, 300, 1 << 20]), *codec.reading)
     taken = 3 + counted[0]
     if rng.random() < 0.5:
         change.came_run(items)

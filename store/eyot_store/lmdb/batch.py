@@ -153,7 +153,7 @@ class Batch:
         environment = self._environment
         environment.pages.end(environment.base_tree(self._txn, stream_id))
         if self._noting:
-            self._index(stream_id).came(db, counters.last_seq, items, last)
+            self._index(stream_id).came(db, counters.last_seq, items, run.bytes, last)
         counters.last_seq = last
         stored = self._environment.codec(stream_id).stored(items)
         _, added = self._txn.cursor(db).putmulti(stored, dupdata=False, overwrite=False, append=True)

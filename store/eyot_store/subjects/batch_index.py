@@ -11,10 +11,12 @@ from typing import Any
 from eyot_store.environment import Environment
 from eyot_store.native import Change
 from eyot_store.records.record import pack_u64
-from eyot_store.subjects.index_writer import INDEX_EVERY, Indexes, Written
+from eyot_store.subjects.index_writer import INDEX_EVERY, SLICE_BYTES, Indexes, Written
 
 RUN_MIN = 512
-"""Records that are noted in passing: fewer are not worth a page of the index."""
+"""Records that are noted in passing: fewer are not worth a page of the index, unless they are large."""
+RUN_BYTES_MIN = 1 << 16
+"""Bytes of records that are noted in passing: to read them back would cost more than a page of the index."""
 
 Items = list[tuple[bytes, bytes]]
 
@@ -33,13 +35,14 @@ class BatchIndex:
         self._change: Change | None = None
         self._void = False  # removed records are unknown
 
-    def came(self, db: Any, last_before: int, items: Items, last: int) -> None:
-        """Count records that will be appended after `last_before`; then the last sequence is `last`.
+    def came(self, db: Any, last_before: int, items: Items, size: int, last: int) -> None:
+        """Count records of `size` bytes that will be appended after `last_before`; then the last sequence is `last`.
 
         The records are in the form before sealing.
         """
         lag = last_before - self._covered
-        if len(items) < RUN_MIN or lag >= INDEX_EVERY or self._void or not self._indexes.takes_more(self._id):
+        is_small = len(items) < RUN_MIN and size < RUN_BYTES_MIN
+        if is_small or lag >= INDEX_EVERY or self._void or not self._indexes.takes_more(self._id):
             return
         change = self._begun()
         if lag > 0:
@@ -48,7 +51,11 @@ class BatchIndex:
             environment.pages.ahead(tree, pack_u64(self._covered + 1), lag)
             cursor = self._txn.cursor(db)
             if cursor.set_range(pack_u64(self._covered + 1)):
-                change.came_all(cursor.iternext(), lag, *self._reading)
+                _, read, is_more = change.came_all(cursor.iternext(), lag + 1, SLICE_BYTES, *self._reading)
+                if is_more:  # large records: the rest waits until no commit does
+                    self._covered = read
+                    self._upto = pack_u64(read)
+                    return
         change.came_run(items)
         self._covered = last
         self._upto = pack_u64(last)

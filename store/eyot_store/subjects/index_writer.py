@@ -42,6 +42,8 @@ Unseal = Callable[[bytes, bytes, bytes, str], bytes]
 INDEX_EVERY = 4096
 """Messages that an index may lag behind before it is brought up."""
 SLICE_RECORDS = 4096
+SLICE_BYTES = 4 << 20
+"""Records that are read back in one step, during which nothing else is written into LMDB."""
 TAIL_MAX = 1 << 16
 """Records above an index that are counted when a store is opened; with more it is still being built."""
 
@@ -180,11 +182,11 @@ class Indexes:
             environment = self._environment
             environment.pages.ahead(environment.base_tree(txn, stream_id), pack_u64(covered + 1), SLICE_RECORDS)
             cursor, codec = txn.cursor(db), self._environment.codec(stream_id)
-            count = 0
+            is_more = False
             if cursor.set_range(pack_u64(covered + 1)):
-                count, last = change.came_all(cursor.iternext(), SLICE_RECORDS, *codec.reading)
+                count, last, is_more = change.came_all(cursor.iternext(), SLICE_RECORDS, SLICE_BYTES, *codec.reading)
                 covered = last if count else covered
-            if count < SLICE_RECORDS:
+            if not is_more:
                 covered = max(covered, last_seq)
         if last_seq - covered < INDEX_EVERY:
             self.behind.discard(stream_id)

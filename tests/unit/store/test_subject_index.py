@@ -23,8 +23,16 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_writer, "CHANGE_ENTRIES", 4)
     monkeypatch.setattr(batch_index, "INDEX_EVERY", 8)
     monkeypatch.setattr(batch_index, "RUN_MIN", 3)
+    monkeypatch.setattr(batch_index, "RUN_BYTES_MIN", 200)
+    _read_back(monkeypatch, 400)
     monkeypatch.setattr(index_writer, "FOLD_BYTES_MIN", 300)
     monkeypatch.setattr(subject_index, "CHUNK_ENTRIES", 3)
+
+
+def _read_back(monkeypatch: pytest.MonkeyPatch, bytes_max: int) -> None:
+    """Let one step of housekeeping read this much."""
+    for module in (index_writer, batch_index):
+        monkeypatch.setattr(module, "SLICE_BYTES", bytes_max)
 
 
 def told(subjects: Subjects) -> dict[bytes, int]:
@@ -96,7 +104,8 @@ def step(rng: Random, store: Store, log: Log) -> Log:
     act = rng.random()
     if act < 0.55:
         for _ in range(rng.randrange(1, 12)):
-            log.append(txn, b"s.%d" % rng.randrange(9), b"", b"x", log.state.last_seq + 1)
+            payload = b"x" * rng.choice((1, 1, 1, 150))
+            log.append(txn, b"s.%d" % rng.randrange(9), b"", payload, log.state.last_seq + 1)
     elif act < 0.8:
         for _ in range(rng.randrange(1, 6)):
             if log.state.messages:
@@ -141,6 +150,27 @@ def test_a_start_asks_the_index_and_not_the_records(tmp_path: Path, monkeypatch:
     assert log.last_seq_for(b"s.3") == 298
     assert log.first_seq_for(b"s.3") == 4
     store.close()
+
+
+def test_few_large_records_are_not_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_index, "RUN_MIN", 1000)
+    monkeypatch.setattr(batch_index, "RUN_BYTES_MIN", 10_000)
+    _read_back(monkeypatch, 10_000)
+    store = open_inline(tmp_path / "s", FAST)
+    log = make_log(store)
+    txn = store.begin()
+    for seq in (1, 2):
+        log.append(txn, b"s.%d" % seq, b"", b"x" * 3000, seq)
+    assert commit(store, txn) is None
+    assert covered(log) == 0
+    txn = store.begin()
+    for seq in (3, 4, 5, 6):
+        log.append(txn, b"s.%d" % seq, b"", b"x" * 3000, seq)
+    assert commit(store, txn) is None
+    assert covered(log) == 6
+    assert agree(log)
+    store.close()
+    assert check(tmp_path / "s").problems == []
 
 
 def test_what_an_older_release_changed_is_noticed(tmp_path: Path) -> None:
@@ -212,6 +242,7 @@ def test_counting_below_zero_is_damage() -> None:
 def test_a_new_base_is_given_the_room_that_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is written in one transaction, beside the former one: more than the reserve holds."""
     monkeypatch.setattr(index_writer, "SLICE_RECORDS", 4096)
+    _read_back(monkeypatch, 4 << 20)
     monkeypatch.setattr(subject_index, "CHUNK_ENTRIES", 1024)
     store = open_inline(tmp_path / "s", StoreOptions(inline=True, flush=False, map_size=1 << 20, map_reserve=1 << 20))
     log = make_log(store)
