@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from eyot_hub.connection import Connection, ConnectOptions
-from eyot_hub.errors import ApiFailure, ConnectionFailed, NoAnswer, NoResponders, Refused
+from eyot_hub.errors import ApiFailure, ConnectionFailed, HubError, NoAnswer, NoResponders, Refused
 from eyot_hub.offsets import LastRow
 from eyot_hub.origins import Origin, Origins, domain_of_prefix
 from eyot_wire.go.time import rfc3339_to_ns
@@ -34,6 +34,7 @@ NEXT_ONE: Final = b'{"batch": 1, "no_wait": true}'
 ZERO_TIME: Final = "0001-01-01T00:00:00Z"
 RETRY_PAUSE_S: Final = 0.5
 ACCOUNT_QUESTION_S: Final = 2.0
+_CALLED: Final = {"domain": "domain", "apiPrefix": "prefix"}
 LISTED_FROM: Final = 16  # from this many streams on, one list request replaces a request for each stream
 
 
@@ -154,6 +155,10 @@ class _StoredMessage(msgspec.Struct):
 
 class _MessageAnswer(msgspec.Struct):
     message: _StoredMessage
+
+
+class _Account(msgspec.Struct):
+    domain: str = ""
 
 
 class _UserInfo(msgspec.Struct):
@@ -307,7 +312,39 @@ class JetStream:
         return found.data.account or None if found.data else None
 
     def _ask(self, what: str, body: object, kind: type[T]) -> T:
-        return self._retry(lambda connection: call(connection, f"{self.api_prefix}.{what}", body, kind))
+        try:
+            return self._retry(lambda connection: call(connection, f"{self.api_prefix}.{what}", body, kind))
+        except NoResponders as error:
+            raise NoResponders(f"{error}: {self._unanswered()}") from None
+
+    def _unanswered(self) -> str:
+        """Return why nobody answers below the prefix, and which option to change.
+
+        A missing permission is no such reason: servers refuse the request then.
+        """
+        peer, local = "the server", None
+        chosen = domain_of_prefix(self.api_prefix)
+        option = "apiPrefix" if chosen == self.api_prefix else "domain"
+        try:
+            connection = self._connection or Connection.open(self.options)
+            peer = connection.peer
+            local = call(connection, f"{DEFAULT_PREFIX}.INFO", None, _Account)
+        except ApiFailure as failure:
+            return f"{peer} says: {failure.error.description}"
+        except NoResponders:
+            pass
+        except HubError:
+            return f"it is unknown what answers there; check option '{option}' ({chosen!r})"
+        finally:
+            self.close()  # a refused request may have ended the connection
+        if self.api_prefix == DEFAULT_PREFIX and local is not None:
+            return f"JetStream of {peer} has begun to answer since"
+        if self.api_prefix == DEFAULT_PREFIX:
+            return f"{peer} has no JetStream; where another server has it, give its domain in option 'domain'"
+        unknown = f"option '{option}' is {chosen!r}, and {peer} knows no such {_CALLED[option]}"
+        if local is None:
+            return f"{unknown}, nor JetStream of its own"
+        return f"{unknown}; its own JetStream has {f'the domain {local.domain!r}' if local.domain else 'no domain'}"
 
     def _retry(self, act: Callable[[Connection], T]) -> T:
         begun, told = time.monotonic(), False
