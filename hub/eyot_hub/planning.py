@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -91,13 +92,38 @@ class Planner:
         return StreamLabels(info.name, info.domain or self.options.domain, self._account, info.origins())
 
     def starting(self, streams: dict[str, StreamInfo]) -> Positions:
-        """Return where the option startingOffsets begins (positions before the first message)."""
-        found = {}
-        for name, info in streams.items():
-            before = max(0, self._sequence(info, self.options.starting, "startingOffsets") - 1)
-            row = info.last_row if before == info.state.last_seq else None
-            found[name] = Position(before, info.created, row)
-        return found
+        """Return where the option startingOffsets begins (positions before the first message).
+
+        Raises OptionError where the option names streams that are not read.
+        """
+        self.check_named(streams)
+        return {name: self.starting_of(info) for name, info in streams.items()}
+
+    def starting_of(self, info: StreamInfo) -> Position:
+        """Return where the option startingOffsets begins one stream. Raises OptionError where that is beyond the end."""
+        before = max(0, self._sequence(info, self.options.starting, "startingOffsets") - 1)
+        end = info.state.last_seq
+        named = isinstance((self.options.starting.sequences or {}).get(info.name), int)
+        if named and before > end:
+            self._beyond(info, before + 1)
+            before = end
+        return Position(before, info.created, info.last_row if before == end else None)
+
+    def _beyond(self, info: StreamInfo, first: int) -> None:
+        """Report a start beyond a stream's end: a mistake, or a stream whose end moved back. Raises OptionError."""
+        what = f"begins beyond the end of stream {info.name}: at {first}, and its last message is {info.state.last_seq}"
+        if self.options.read.fail_on_data_loss:
+            raise OptionError(
+                "startingOffsets", f"{what}; with the option failOnDataLoss=false reading begins at the end"
+            )
+        log.warning("option 'startingOffsets' %s; beginning at the end (failOnDataLoss=false)", what)
+
+    def check_named(self, streams: Collection[str]) -> None:
+        """Raise OptionError where a JSON of offsets names streams that are not read, as Spark's Kafka source does."""
+        for option, bound in (("startingOffsets", self.options.starting), ("endingOffsets", self.options.ending)):
+            unknown = set(bound.sequences or ()) - set(streams)
+            if unknown:
+                raise OptionError(option, f"names streams that are not read: {', '.join(sorted(unknown))}")
 
     def ending(self, streams: dict[str, StreamInfo]) -> Positions:
         """Return where the option endingOffsets ends a batch read."""
@@ -115,9 +141,6 @@ class Planner:
             return self.jetstream.sequence_at(info.name, bound.time)
         if bound.sequences is not None:
             edge = bound.sequences.get(info.name, bound.edge)
-            unknown = set(bound.sequences) - {info.name} - set(self.options.streams)
-            if unknown and self.options.pattern is None and not any(map(_is_pattern, self.options.streams)):
-                raise OptionError(option, f"names streams that are not read: {', '.join(sorted(unknown))}")
         if isinstance(edge, int):
             return edge
         if edge == "earliest":

@@ -178,6 +178,10 @@ class Ingest:
     def _streams(self) -> dict[str, StreamInfo]:
         """Return the streams. Raises OptionError for a name that never existed, DataLoss for a stream that disappeared."""
         streams = self._planner.streams(must_exist=not self._reading)
+        if not any(
+            self.table.position(incarnation_id(name)) for name in streams
+        ):  # else a named one may be gone by now
+            self._planner.check_named(streams)
         for name in self._reading - streams.keys():
             self._planner.lost_stream(name)
         self._reading = set(streams)
@@ -237,8 +241,7 @@ class Ingest:
             earlier = self.table.position(position_id(info.name, reading)) or 0
             self._planner.created_again(info, earlier)
             return _Start(_before(max(1, info.state.first_seq), info), epoch_ns, new=True)
-        (start,) = self._planner.starting({info.name: info}).values()
-        return _Start(start, epoch_ns)
+        return _Start(self._planner.starting_of(info), epoch_ns)
 
     def _compare(self, pieces: list[_Work], written: list[_Written]) -> None:
         """Check that no stream's end moved back between the reads of two tasks. Raises DataLoss."""
