@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -83,20 +84,40 @@ class _DurableFile(PyArrowFile):
 
 
 class _DurableStream(OutputStream):
+    """A file that is whole and flushed once it is closed, or removed: a full disk must not keep what nothing names."""
+
     def __init__(self, stream: OutputStream, path: str) -> None:
         self._stream = stream
         self._path = path
+        self._abandoned = False
 
     def write(self, b: bytes) -> int:
-        return self._stream.write(b)
+        try:
+            return self._stream.write(b)
+        except OSError:
+            self._abandon()  # at once: whoever writes a header closes nothing when it fails
+            raise
 
     def tell(self) -> int:
         return self._stream.tell()
 
     def close(self) -> None:
-        self._stream.close()
-        sync(self._path)
-        sync(os.path.dirname(self._path))
+        if self._abandoned:
+            return
+        try:
+            self._stream.close()
+            sync(self._path)
+            sync(os.path.dirname(self._path))
+        except OSError:
+            self._abandon()
+            raise
+
+    def _abandon(self) -> None:
+        self._abandoned = True
+        with suppress(OSError):
+            self._stream.close()
+        with suppress(OSError):
+            os.unlink(self._path)
 
     def __enter__(self) -> OutputStream:
         return self
@@ -104,6 +125,8 @@ class _DurableStream(OutputStream):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            self._abandon()
         self.close()
 
 
