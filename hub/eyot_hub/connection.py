@@ -277,6 +277,13 @@ def split_server(server: str) -> tuple[str, int]:
     return unquote(url.hostname), port or DEFAULT_PORT
 
 
+def check_files(options: ConnectOptions) -> None:
+    """Read the files that the options name. Raises OptionError for one that cannot be used."""
+    _credentials(options)
+    if options.wants_tls:
+        _context(options)
+
+
 def _credentials(options: ConnectOptions) -> Credentials | None:
     option, path = ("creds", options.creds) if options.creds else ("nkey", options.nkey)
     if not path:
@@ -290,6 +297,10 @@ def _credentials(options: ConnectOptions) -> Credentials | None:
 
 
 def _wrap(sock: socket.socket, options: ConnectOptions, host: str) -> ssl.SSLSocket:
+    return _context(options).wrap_socket(sock, server_hostname=host)
+
+
+def _context(options: ConnectOptions) -> ssl.SSLContext:
     try:
         context = verifying_context(options.tls_ca)
     except OSError as error:
@@ -299,4 +310,4 @@ def _wrap(sock: socket.socket, options: ConnectOptions, host: str) -> ssl.SSLSoc
             context.load_cert_chain(options.tls_cert, options.tls_key)
         except OSError as error:
             raise OptionError("tlsCert", f"and tlsKey cannot be used: {error}") from None
-    return context.wrap_socket(sock, server_hostname=host)
+    return context

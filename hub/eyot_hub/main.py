@@ -38,6 +38,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from eyot_hub.causes import cause
+from eyot_hub.command_checks import check_command
 from eyot_hub.errors import HubError
 from eyot_hub.jobs.aggregate import Aggregate, AggregateRound
 from eyot_hub.jobs.bronze import Ingest, Round
@@ -57,7 +58,6 @@ from eyot_hub.jobs.schedule import Result, Schedule
 from eyot_hub.jobs.session import session
 from eyot_hub.json_log import JsonFormatter
 from eyot_hub.progress import BatchProgress
-from eyot_wire import subject
 from eyot_wire.closed_pipe import until_closed
 from eyot_wire.go.time import rfc3339_to_ns
 from eyot_wire.quoting import printable
@@ -114,6 +114,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     show = Show(as_json=options.json)
     try:
         config = load(options.config)
+        check_command(config, options)
         if options.command in WITHOUT_SPARK:
             return int(options.run(config, options, show))
         command: Callable[[SparkSession, Config, argparse.Namespace, Show], int] = options.run
@@ -165,10 +166,6 @@ def _aggregate(spark: SparkSession, config: Config, options: argparse.Namespace,
 
 
 def _backfill(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
-    known = {one.name for one in config.silver} | {one.name for one in config.gold}
-    for name in options.tables:
-        if name not in known:
-            raise ConfigError(f"{options.config}: there is no silver or gold table {name!r}")
     done = Aggregate(spark, config).rebuild(set(options.tables))
     show.value(asdict(done), _aggregate_text(done))
     return 0
@@ -237,9 +234,6 @@ def _replay(config: Config, options: argparse.Namespace, show: Show) -> int:
 
 def _erase(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
     eraser = Eraser(spark, config)
-    for pattern in options.subject:
-        if not subject.is_valid(pattern.encode()):
-            raise ConfigError(f"--subject: {pattern!r} is no subject")
     results = eraser.resume() if options.resume else [eraser.erase(options.device, options.subject)]
     for done in results:
         show.value(asdict(done), _erased_text(done))
@@ -290,8 +284,6 @@ def _fleet(spark: SparkSession, config: Config, options: argparse.Namespace, sho
 
 
 def _devices(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
-    if not config.silver and not config.fleet.subjects:
-        raise ConfigError(f"{options.config}: devices needs a silver table or fleet.subjects")
     from eyot_hub.jobs.devices import SCHEMA, Devices  # pandas, which the other jobs do not need
 
     job = Devices(spark, config)
@@ -303,9 +295,6 @@ def _devices(spark: SparkSession, config: Config, options: argparse.Namespace, s
 
 
 def _report(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
-    folder = Path(options.output).parent
-    if not folder.is_dir():
-        raise ConfigError(f"--output: there is no folder {folder}")
     Gaps(spark, config).run()
     Fleet(spark, config).run()
     if any(silver.quality for silver in config.silver):
@@ -317,8 +306,6 @@ def _report(spark: SparkSession, config: Config, options: argparse.Namespace, sh
 
 def _run_all(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
     """Exit status: 0 after a stop; 1 when Spark ended, when a round could not be stopped, or (--once) when a job failed."""
-    if config.bronze.format == "parquet":
-        raise ConfigError(f"{options.config}: bronze.format: run needs a table, not parquet")
     stop, printing = _stop_on_signal(), threading.Lock()
 
     def report(job: str, result: Result) -> None:
@@ -452,7 +439,9 @@ def _add_keeping(command: Callable[..., argparse.ArgumentParser]) -> None:
     replay.add_argument("--dry-run", action="store_true", help="count only")
     erase = command("erase", _erase, "remove the rows of one device from every table")
     which = erase.add_mutually_exclusive_group(required=True)
-    which.add_argument("--device", type=_name, metavar="DEVICE", help="the device, as silver names it")
+    which.add_argument(
+        "--device", metavar="DEVICE", help="the device, as silver names it ('': messages whose device's name is empty)"
+    )
     which.add_argument("--resume", action="store_true", help="finish erasures that were killed")
     erase.add_argument(
         "--subject",
@@ -466,16 +455,12 @@ def _add_keeping(command: Callable[..., argparse.ArgumentParser]) -> None:
 def _time(text: str) -> float:
     """Parse a duration of the command line, in seconds."""
     try:
-        return seconds(text)
+        found = seconds(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration (1s, 10m, 24h)") from None
-
-
-def _name(text: str) -> str:
-    """Return a name of the command line, which must not be empty."""
-    if not text:
-        raise argparse.ArgumentTypeError("must not be empty")
-    return text
+    if found < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative")
+    return found
 
 
 def _instant(text: str) -> int:
@@ -547,7 +532,7 @@ def _replayed_text(done: Replayed, *, dry_run: bool) -> str:
 def _erased_text(done: Erasure) -> str:
     rows = ", ".join(f"{name} {count}" for name, count in done.rows.items() if count) or "no rows"
     until = "for ever" if done.files_until is None else f"until {done.files_until:%Y-%m-%d %H:%M}"
-    return f"erasure {done.erasure}: {done.device}: {rows}; files of older versions stay {until}"
+    return f"erasure {done.erasure}: {done.device or repr('')}: {rows}; files of older versions stay {until}"
 
 
 def _explained_text(done: Explanation) -> str:

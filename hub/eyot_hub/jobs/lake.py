@@ -57,6 +57,12 @@ def identifier(lake: Lake, name: str) -> tuple[str, ...]:
     return *lake.catalog.namespace.split("."), name.replace("/", "_")
 
 
+def check_format(lake: Lake) -> None:
+    """Raise HubError without the packages that the lake's format needs."""
+    if lake.format == "iceberg":
+        _iceberg_log()
+
+
 def _catalog_assigns(lake: Lake) -> bool:
     return lake.catalog.places == "catalog"
 

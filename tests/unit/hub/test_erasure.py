@@ -321,6 +321,17 @@ def test_two_devices_one_after_the_other(filled: Config) -> None:
     assert eraser.resume() == []
 
 
+def test_a_device_without_a_name(config: Config) -> None:
+    """Devices may send an empty name; its rows are found by it, and rows that name no device stay."""
+    named = [json.dumps({"device": name, "at": 1772352000000, "metric": "m"}).encode() for name in ("", "d1")]
+    payloads = [*named, b"{}", b'{"device": null}']
+    store(config, [stored(number, payload) for number, payload in enumerate(payloads, 1)])
+    Aggregate(SPARK, config).round()
+    done = Eraser(SPARK, config).erase("")
+    assert (done.rows["bronze"], done.rows["silver/readings"], done.rows["quarantine"]) == (1, 1, 0)
+    assert rows_of(bronze_table(config), "sequence") == [(2,), (3,), (4,)]
+
+
 def test_the_command(
     filled: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,6 +352,6 @@ def test_the_command(
     assert main(["erase", "-c", str(toml), "--resume"]) == 0
     assert main(["erase", "-c", str(toml), "--device", "d2", "--subject", "a..b"]) == 2
     assert "--subject: 'a..b' is no subject" in capsys.readouterr().err
-    for arguments in (["--device", ""], [], ["--resume", "--device", "d"]):
+    for arguments in ([], ["--resume", "--device", "d"]):
         with pytest.raises(SystemExit):
             main(["erase", "-c", str(toml), *arguments])
