@@ -23,6 +23,8 @@ ACK_SID: Final = b"a"
 SEND_BYTES: Final = 256 * 1024  # gathered before a send
 IN_FLIGHT_BYTES: Final = 16 * 1024 * 1024
 RETRY_PAUSE_S: Final = 0.5
+#: How long no stream may take a message: one that restarts, elects a leader or comes back over a leaf link does so meanwhile.
+NO_STREAM_S_MAX: Final = 5.0
 
 
 class _PubAck(msgspec.Struct):
@@ -43,13 +45,14 @@ class Publisher:
         self._count = 0
         self._waiting: dict[int, tuple[bytes, bytes, bytes]] = {}  # subject, header, payload by number
         self._waiting_bytes = 0
+        self._refused: dict[int, float] = {}  # since when no stream takes a waiting message, by number
         self._out: list[bytes] = []
         self._out_bytes = 0
         self.stored = 0
         self.duplicates = 0
 
     def publish(self, subject: bytes, header: bytes, payload: bytes) -> None:
-        """Publish a message. Raises ApiFailure when the stream refused an earlier one, NoResponders when no stream stores one."""
+        """Publish a message. Raises ApiFailure when the stream refused an earlier one, NoResponders when none takes one for long."""
         number = self._count
         self._count += 1
         self._waiting[number] = (subject, header, payload)
@@ -96,12 +99,19 @@ class Publisher:
                         give_up = time.monotonic() + self._options.retry_s
                 return
             except NoResponders:
-                raise
+                self.close()
+                if time.monotonic() + RETRY_PAUSE_S > min(self._refused.values()) + self._no_stream_s:
+                    raise
+                time.sleep(RETRY_PAUSE_S)
             except (ConnectionFailed, NoAnswer) as error:
                 self.close()
                 if time.monotonic() + RETRY_PAUSE_S > give_up:
                     raise HubError(f"publishing failed, {len(self._waiting)} not acknowledged: {error}") from error
                 time.sleep(RETRY_PAUSE_S)
+
+    @property
+    def _no_stream_s(self) -> float:
+        return min(NO_STREAM_S_MAX, self._options.timeout_s, self._options.retry_s)
 
     def _connected(self) -> Connection:
         if self._connection is None:
@@ -122,6 +132,7 @@ class Publisher:
             return
         subject = self._waiting[number][0].decode("utf-8", "replace")
         if headers.status(message.header) is not None:
+            self._refused.setdefault(number, time.monotonic())
             raise NoResponders(f"no stream stores messages on {subject}")
         try:
             ack = msgspec.json.decode(message.payload, type=_PubAck)
@@ -130,6 +141,7 @@ class Publisher:
         if ack.error is not None:
             raise ApiFailure(f"publishing on {subject}", ack.error)
         self._waiting_bytes -= len(self._waiting.pop(number)[2])
+        self._refused.pop(number, None)
         if ack.duplicate:
             self.duplicates += 1
         else:

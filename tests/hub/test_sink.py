@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -16,6 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from eyot_hub.errors import NoResponders
 from support import streaming_queries
 from support.nats_server import NatsServer
 from support.streams import Streams, numbered
@@ -166,7 +168,7 @@ def test_a_streaming_query_writes_each_row_once(spark: SparkSession, streams: St
         ("'s' AS subject, 1 AS payload", {}, "column 'payload' has type int"),
         ("'s' AS subject, 'x' AS payload, 1 AS size", {}, "column 'size' is not one of the sink's"),
         ("'s.*' AS subject, 'x' AS payload", {}, "is not a valid subject"),
-        ("'none' AS subject, 'x' AS payload", {}, "no stream stores messages on none"),
+        ("'none' AS subject, 'x' AS payload", {"timeout": "2s"}, "no stream stores messages on none"),
         ("'x' AS payload", {"subject": "s", "expectStream": "T"}, "expected stream does not match"),
         ("'x' AS payload, map('a', 1) AS headers", {"subject": "s"}, "has type map<string,int>; its values must be"),
         ("'x' AS payload, map('a b\\n', 'c') AS headers", {"subject": "s"}, "cannot be a header"),
@@ -213,6 +215,37 @@ def test_a_connection_that_breaks_meanwhile(server: NatsServer, streams: Streams
     publisher.close()
     assert streams.state("S")["messages"] == 3000
     assert publisher.stored + publisher.duplicates == 3000
+
+
+def test_a_stream_that_comes_back(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a server restarts, a leader is elected or a link is away, no stream takes messages; each is stored once afterwards."""
+    from eyot_hub import publisher as module
+    from eyot_hub.connection import ConnectOptions
+    from eyot_wire import headers
+
+    streams.create("S", ["s"])
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            streams.create("LATE", ["late"])
+
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: sum(pauses), sleep=pause))
+    publisher = module.Publisher(ConnectOptions((streams.url,)), 4096)
+    for number in range(100):
+        subject = b"late" if number % 10 == 0 else b"s"
+        publisher.publish(subject, headers.build(fields=[("Nats-Msg-Id", str(number))]), b"x")
+    publisher.flush()
+    assert (len(pauses), streams.state("S")["messages"], streams.state("LATE")["messages"]) == (3, 90, 10)
+    assert publisher.stored + publisher.duplicates == 100
+    # One that stays away ends the write, and takes no more of the time of others.
+    publisher.publish(b"s", b"", b"x")
+    publisher.publish(b"gone", b"", b"x")
+    with pytest.raises(NoResponders, match="no stream stores messages on gone"):
+        publisher.flush()
+    assert sum(pauses[3:]) == module.NO_STREAM_S_MAX
+    publisher.close()
 
 
 def test_a_message_larger_than_the_server_takes(streams: Streams) -> None:
