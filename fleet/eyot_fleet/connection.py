@@ -237,9 +237,10 @@ async def connected(login: Login, name: str = CLIENT_NAME) -> AsyncIterator[Conn
                 try:
                     await task()  # type: ignore[operator]
                 except (ConnectionLost, msgspec.DecodeError) as error:
+                    cut_cycles(error)
                     lost.append(error if isinstance(error, ConnectionLost) else ConnectionLost(str(error)))
                     connection.is_open = False
-                    nursery.cancel_scope.cancel()
+                nursery.cancel_scope.cancel()  # not above: each error of the cancelled would refer to the one that is handled
 
             for task in (connection.read, connection.write, connection.ping):
                 nursery.start_soon(run, task)
@@ -252,8 +253,15 @@ async def connected(login: Login, name: str = CLIENT_NAME) -> AsyncIterator[Conn
     finally:  # not within the nursery: a task that still reads would take the end for a broken connection
         with trio.CancelScope(shield=True), trio.move_on_after(1.0):
             await trio.aclose_forcefully(connection._stream)
-    if lost or failed:
-        raise (lost or failed)[0]
+    ended = lost[:1] or failed[:1]
+    lost.clear()  # an error's traceback refers to the frames that refer to the list: together they are a reference cycle
+    failed.clear()
+    try:
+        if ended:
+            raise ended.pop()
+    except FleetError as error:
+        cut_cycles(error)  # also of what cancelled the block
+        raise
 
 
 async def _dial(login: Login, name: str) -> Connection:
@@ -264,6 +272,7 @@ async def _dial(login: Login, name: str) -> Connection:
             with trio.fail_after(DIAL_S):
                 return await _dial_one(login, name, scheme == "tls", host, port)
         except (OSError, trio.TooSlowError, ConnectionLost) as error:
+            cut_cycles(error)
             problems.append(f"{host}:{port}: {_said(error)}")
     raise ConnectionLost("no server can be reached: " + "; ".join(problems))
 

@@ -11,11 +11,16 @@ from __future__ import annotations
 
 def cut_cycles(error: BaseException) -> None:
     """Drop the tracebacks of the errors that `error` was raised from: each may be part of a reference cycle."""
-    before = [error.__cause__, error.__context__]
+    before = _raised_from(error)
     seen: set[int] = set()
     while before:
         earlier = before.pop()
         if earlier is not None and id(earlier) not in seen:
             seen.add(id(earlier))
             earlier.__traceback__ = None
-            before += [earlier.__cause__, earlier.__context__]
+            before += _raised_from(earlier)
+
+
+def _raised_from(error: BaseException) -> list[BaseException | None]:
+    members = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    return [error.__cause__, error.__context__, *members]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import socket
 import weakref
@@ -22,10 +21,10 @@ from eyot_sync.link.dialer import TcpDialer
 from eyot_sync.link.ports import LinkRunner
 from eyot_sync.link.state import LinkState
 from eyot_sync.link.urls import LinkAddress
+from support.freed import close_with_reset, collector_off, is_freed
 from support.js_fixture import Fixture
 
 HOST, PORT = "127.0.0.1", 7422
-RESET = b"\1\0\0\0\0\0\0\0"  # SO_LINGER of no time: closing sends RST
 
 
 def leaf(scheme: str, path: Path) -> LinkRunner:
@@ -54,8 +53,7 @@ def reset_connection() -> trio.SocketStream:
         ours = socket.create_connection(listening.getsockname())
         theirs, _ = listening.accept()
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
-    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-    theirs.close()
+    close_with_reset(theirs)
     return stream
 
 
@@ -66,18 +64,11 @@ def reset_connection() -> trio.SocketStream:
 async def test_an_outgoing_connection_that_is_reset_is_gone_at_once(make, scheme: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     runner = make(scheme, tmp_path)
     state = LinkState("cloud", "$G", solicited=True, since_ns=0)
-    gc.collect()
-    gc.disable()
-    try:
+    with collector_off():
         stream = reset_connection()
         here = weakref.ref(stream)
         with trio.fail_after(60):
             end = await runner.run_link(stream, LinkAddress(HOST, PORT, scheme), state, lambda urls: None)
         del stream
         assert not end.established
-        with trio.move_on_after(30):  # Trio's task keeps how the stream was closed until it goes on
-            while here() is not None:
-                await trio.sleep(0.005)
-        assert here() is None
-    finally:
-        gc.enable()
+        assert await is_freed(here)

@@ -1,20 +1,24 @@
-"""An attempt of the fleet's service to connect leaves no stream to the garbage collector, which may come hours later."""
+"""A connection of the fleet's service that breaks leaves nothing to the garbage collector, which may come hours later."""
 
 from __future__ import annotations
 
-import gc
+import contextlib
 import socket
 import weakref
 
 import pytest
 import trio
 
-from eyot_fleet.connection import connected
+from eyot_fleet.connection import Connection, connected
 from eyot_fleet.errors import ConnectionLost, FleetError, Refused
 from eyot_fleet.login import Login
+from support.freed import close_with_reset, collector_off, is_freed, left_frames
 
 INFO = b'INFO {"server_id":"N","version":"2.10.0","headers":true,"tls_available":true,"max_payload":1000}\r\n'
-RESET = b"\1\0\0\0\0\0\0\0"  # SO_LINGER of no time: closing sends RST
+
+
+def login_to(listening: socket.socket, scheme: str = "nats") -> Login:
+    return Login(servers=(f"{scheme}://127.0.0.1:{listening.getsockname()[1]}",))
 
 
 async def refuse(listening: socket.socket) -> None:
@@ -22,8 +26,34 @@ async def refuse(listening: socket.socket) -> None:
     client, _ = await trio.socket.from_stdlib_socket(listening).accept()
     await client.send(INFO)
     await client.recv(65536)
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    close_with_reset(client)
+
+
+async def serve(listening: socket.socket, used: trio.Event, last: bytes | None) -> None:
+    """Let a client log in, and when it uses the connection, say the last words and close it; None: reset it."""
+    client, _ = await trio.socket.from_stdlib_socket(listening).accept()
+    await client.send(INFO)
+    said = b""
+    while b"PING\r\n" not in said:
+        said += await client.recv(65536)
+    await client.send(b"PONG\r\n")
+    await used.wait()
+    if last is None:
+        close_with_reset(client)
+        return
+    await client.send(last)
     client.close()
+
+
+async def sleep(connection: Connection) -> None:
+    await trio.sleep_forever()
+
+
+async def work(connection: Connection) -> None:
+    """Do what the service does: tasks that wait for messages beside a request."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(connection.subscribe("x").take)
+        await connection.request("y", timeout_s=3600)
 
 
 @pytest.mark.parametrize(
@@ -41,20 +71,40 @@ async def test_a_connection_that_is_reset_is_gone_at_once(
         return stream
 
     monkeypatch.setattr(trio, "open_tcp_stream", noted)
-    gc.collect()
-    gc.disable()
-    try:
+    with collector_off():
         with socket.create_server(("127.0.0.1", 0)) as listening, trio.fail_after(60):
-            login = Login(servers=(f"{scheme}://127.0.0.1:{listening.getsockname()[1]}",))
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(refuse, listening)
                 with pytest.raises(error):
-                    async with connected(login):
+                    async with connected(login_to(listening, scheme)):
                         await trio.sleep_forever()
         (here,) = opened
-        with trio.move_on_after(30):  # Trio's task keeps how the stream was closed until it goes on
-            while here() is not None:
-                await trio.sleep(0.005)
-        assert here() is None
-    finally:
-        gc.enable()
+        assert await is_freed(here)
+
+
+async def test_a_dial_that_is_refused_leaves_no_cycle() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        login = login_to(listening)
+    with collector_off():
+        with contextlib.suppress(ConnectionLost):  # pytest.raises would keep the error
+            async with connected(login):
+                raise AssertionError("nobody listens")
+        assert left_frames("trio") == []
+
+
+@pytest.mark.parametrize("block", [sleep, work])
+@pytest.mark.parametrize("last", [None, b"", b"-ERR 'Stale Connection'\r\n", b"no NATS\r\n"])
+async def test_an_established_connection_that_ends_leaves_no_cycle(last: bytes | None, block) -> None:  # type: ignore[no-untyped-def]
+    used = trio.Event()
+    with collector_off():
+        with socket.create_server(("127.0.0.1", 0)) as listening, trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(serve, listening, used, last)
+                with contextlib.suppress(ConnectionLost):
+                    async with connected(login_to(listening)) as connection:
+                        here = weakref.ref(connection)
+                        used.set()
+                        await block(connection)
+        del connection
+        assert await is_freed(here)
+        assert left_frames("eyot_fleet") == []
