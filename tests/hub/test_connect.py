@@ -12,13 +12,15 @@ from eyot_hub import columns
 from support.spark_connect import SparkConnect
 from support.streams import Streams, numbered
 
-CLIENT = Path(__file__).parents[1] / "support" / "connect_client.py"
+TESTS = Path(__file__).parents[1]
+CLIENT = TESTS / "support" / "connect_client.py"
 
 
 def test_a_client_without_a_jvm(streams: Streams, tmp_path: Path) -> None:
     streams.create("S", ["s.*"])
     streams.publish(numbered("s.in", 50))
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    environment["PYTHONPATH"] = str(TESTS)
     with SparkConnect(tmp_path) as connect:
         arguments = [connect.url, streams.url, str(tmp_path / "checkpoint")]
         done = subprocess.run(

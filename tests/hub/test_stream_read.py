@@ -109,8 +109,8 @@ def test_small_batches_wait_for_more(spark: SparkSession, streams: Streams, tmp_
     streams.create("S", ["s"])
     streams.publish(numbered("s", 5))
     job = Job(spark, streams, tmp_path, minOffsetsPerTrigger=20, maxTriggerDelay="1h")
-    query = job.start(processingTime="0 seconds")
-    wait_for(lambda: len(job.offsets()) == 1, query)
+    query = streaming_queries.begin(lambda: job.start(processingTime="0 seconds"))
+    assert len(job.offsets()) == 1
     streams.publish(numbered("s", 19, 5))
     time.sleep(1.0)  # many triggers, none of which may read
     assert [offset["S"]["sequence"] for offset in job.offsets()] == [5]

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from eyot_hub import table_function
+from support import streaming_queries
 
 
 def main(url: str, servers: str, folder: str) -> None:
@@ -29,8 +30,7 @@ def main(url: str, servers: str, folder: str) -> None:
     streaming = spark.readStream.format("jetstream").options(**options, maxOffsetsPerTrigger="20").load()
     rows = streaming.selectExpr("'s.out' AS subject", "payload")
     writer = rows.writeStream.format("jetstream").option("servers", servers).option("checkpointLocation", folder)
-    running = writer.trigger(availableNow=True).start()
-    running.awaitTermination()
+    running = streaming_queries.catch_up(writer.trigger(availableNow=True).start)
     last = running.lastProgress
     found["behind"] = json.loads(last["sources"][0]["latestOffset"])["S"]["behind"] if last else None
     spark.stop()

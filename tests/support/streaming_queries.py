@@ -17,12 +17,12 @@ STARTS_MAX = 10
 
 def catch_up(start: Callable[[], StreamingQuery]) -> StreamingQuery:
     """Run a query that reads what there is and ends. Raises StreamingQueryException."""
-    return _run(start, StreamingQuery.awaitTermination)
+    return _run(start, lambda query: query.awaitTermination())
 
 
 def begin(start: Callable[[], StreamingQuery]) -> StreamingQuery:
     """Start a query that goes on, and wait until it has read what there is. Raises StreamingQueryException."""
-    return _run(start, StreamingQuery.processAllAvailable)
+    return _run(start, lambda query: query.processAllAvailable())
 
 
 def _run(start: Callable[[], StreamingQuery], wait: Callable[[StreamingQuery], object]) -> StreamingQuery:
