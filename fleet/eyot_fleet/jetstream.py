@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -32,6 +33,10 @@ REPEAT_S: Final = 0.25
 #: A pull request waits so long at the hub, and the hub says so often that it is there, seconds.
 PULL_S: Final = 30.0
 HEARTBEAT_S: Final = 5.0
+#: A consumer is asked for so often, and the answer waited for so long, seconds; the last time, as long as any answer.
+#: A cluster places the consumer on one of the stream's servers, for minutes also on one that died: it answers at once or never.
+#: Consumers that are answered too late go, since nobody pulls from them.
+CREATE_S: Final = (1.0, 1.0, 2.0, 4.0)
 #: A consumer that nobody pulls from goes after this time.
 _INACTIVE_NS: Final = 60 * 10**9
 
@@ -68,11 +73,12 @@ class JetStream:
         """The hub's own JetStream domain; "" without one."""
         return self.connection.info.domain
 
-    async def api(self, subject: str, body: object = None) -> dict[str, Any]:
+    async def api(self, subject: str, body: object = None, timeout_s: float | None = None) -> dict[str, Any]:
         """Return the answer of `$JS.API.<subject>`. Raises ApiFailure, NoAnswer and Refused."""
         payload = b"" if body is None else msgspec.json.encode(body)
+        wait_s = self._timeout_s if timeout_s is None else timeout_s
         try:
-            answer = await self.connection.request(f"$JS.API.{subject}", payload, timeout_s=self._timeout_s)
+            answer = await self.connection.request(f"$JS.API.{subject}", payload, timeout_s=wait_s)
         except NoAnswer as error:
             raise NoAnswer(f"{error}: is JetStream enabled at the hub for this account?") from None
         return _answer(answer.payload)
@@ -125,19 +131,21 @@ class JetStream:
         sequence = headers.get(answer.header, b"Nats-Sequence")
         return Stored(subject, answer.payload, answer.header, int(sequence or b"0"))
 
+    async def _create_consumer(self, stream: str, config: dict[str, Any]) -> dict[str, Any]:
+        full = {"ack_policy": "none", "inactive_threshold": _INACTIVE_NS, "mem_storage": True, **config}
+        subject, body = f"CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": full}
+        for wait_s in CREATE_S:
+            with contextlib.suppress(NoAnswer):
+                return await self.api(subject, body, wait_s)
+        return await self.api(subject, body)
+
     async def pull(self, stream: str, config: dict[str, Any]) -> AsyncGenerator[list[Delivered], None]:
         """Yield messages of a stream as they come, without end; [] once each time that there are no more.
 
         `config`: of the consumer, as in `deliver_policy` and `opt_start_seq`. Raises FleetError where messages were
         missed, and what `api` raises.
         """
-        made = await self.api(
-            f"CONSUMER.CREATE.{stream}",
-            {
-                "stream_name": stream,
-                "config": {"ack_policy": "none", "inactive_threshold": _INACTIVE_NS, "mem_storage": True, **config},
-            },
-        )
+        made = await self._create_consumer(stream, config)
         inbox = self.connection.new_inbox()
         subscription = self.connection.subscribe(inbox)
         next_subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{made['name']}"
