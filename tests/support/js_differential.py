@@ -25,8 +25,8 @@ COMMIT_WITHIN_S = 3.0
 class Operation:
     """One thing to say.
 
-    `answers`: how many messages end the answer at most (a status ends it too); `reads`: it changes nothing; `tail`:
-    what the reply subject ends with.
+    `answers`: how many messages end the answer at most (a status ends it too); `reads`: it changes nothing; `certain`:
+    there is an answer, however long it takes; `tail`: what the reply subject ends with.
     """
 
     subject: str
@@ -35,6 +35,7 @@ class Operation:
     answers: int = 1
     reads: bool = False
     silent: bool = False
+    certain: bool = False
     tail: str = ""
 
 
@@ -55,13 +56,27 @@ class Quiet:
 
 
 @dataclass
+class Delivered:
+    """Wait until each server has delivered `count` more messages, and compare them."""
+
+    count: int
+
+
+@dataclass
+class Heard:
+    """Wait until both servers have announced something with `text` in it."""
+
+    text: bytes
+
+
+@dataclass
 class Restart:
     """Stop both servers, or kill them, and start them again."""
 
     kill: bool
 
 
-Step = Operation | Ack | Quiet | Restart
+Step = Operation | Ack | Quiet | Delivered | Heard | Restart
 
 
 @dataclass
@@ -98,6 +113,11 @@ class Conversation:
                     paths = self._ack(step)
                 case Quiet(seconds):
                     paths = self._quiet(seconds)
+                case Delivered(count):
+                    paths = self._delivered(count)
+                case Heard(text):
+                    self._wait_for(text)
+                    paths = []
                 case Restart(kill):
                     self._restart(kill)
                     paths = []
@@ -141,7 +161,7 @@ class Conversation:
                     step.header,
                     inbox,
                 )
-            paths = [] if step.silent else self._compare(inbox, step.answers)
+            paths = [] if step.silent else self._compare(inbox, step.answers, step.certain)
             if not paths or not step.reads or time.monotonic() > deadline:
                 return paths
             self.seen[inbox] = -1  # what else comes of it does not matter
@@ -156,9 +176,9 @@ class Conversation:
             peer.say(message.reply, step.payload, reply=inbox)
         return self._compare(inbox, step.answers) if step.answers else []
 
-    def _compare(self, inbox: str, answers: int) -> list[str]:
+    def _compare(self, inbox: str, answers: int, certain: bool = False) -> list[str]:
         """Collect what comes on the inbox from both, and compare."""
-        self._collect(inbox, answers)
+        self._collect(inbox, answers, SILENCE_S if not certain else PATIENCE_S)
         ours, theirs = (peer.heard[inbox] for peer in self.peers)
         paths = differences(*self._shown(ours, theirs)) or _against_schemas(ours, theirs)
         if not paths:
@@ -166,14 +186,14 @@ class Conversation:
         self.seen[inbox] = len(ours)
         return paths
 
-    def _collect(self, inbox: str, answers: int) -> None:
+    def _collect(self, inbox: str, answers: int, silence_s: float) -> None:
         start = time.monotonic()
         while True:
             done = [_ended(peer.heard[inbox], answers) for peer in self.peers]
             if all(done):
                 return
             age = time.monotonic() - start
-            if age > (PATIENCE_S if any(done) or any(peer.heard[inbox] for peer in self.peers) else SILENCE_S):
+            if age > (PATIENCE_S if any(done) or any(peer.heard[inbox] for peer in self.peers) else silence_s):
                 return
             if len(self.peers[0].heard[inbox]) == len(self.peers[1].heard[inbox]) > 0 and age > 0.6 + SILENCE_S:
                 return
@@ -188,6 +208,21 @@ class Conversation:
         for pair in zip(ours, theirs, strict=False):
             if pair[0].reply.startswith("$JS.ACK.") and pair[1].reply.startswith("$JS.ACK."):
                 self.deliveries.append(pair)
+
+    def _delivered(self, count: int) -> list[str]:
+        for peer in self.peers:
+            while self._new_deliveries(peer) < count:
+                assert peer.listen(PATIENCE_S), f"{self._new_deliveries(peer)} of {count} deliveries"
+        return self._of_themselves()
+
+    def _new_deliveries(self, peer: Peer) -> int:
+        heard = [each for subject, all_ in peer.heard.items() for each in all_[max(0, self.seen.get(subject, 0)) :]]
+        return sum(each.reply.startswith("$JS.ACK.") for each in heard)
+
+    def _wait_for(self, text: bytes) -> None:
+        for peer in self.peers:
+            while not any(text in event.payload for event in peer.events):
+                assert peer.listen(PATIENCE_S), text
 
     def _restart(self, kill: bool) -> None:
         assert self.servers is not None

@@ -182,7 +182,8 @@ def _acknowledge_all(client: ClientState, account: Account, sinks: AckSinks, row
         found = sink
         # What holds for this one holds for others with its prefix, unless permissions or mappings depend on the
         # subject.
-        plain, plain_size = _plain_acks(row, at, sinks.prefix_of(subject), mappings) if access is None else ([], 0)
+        simple = access is None and sink.takes_plain_acks
+        plain, plain_size = _plain_acks(row, at, sinks.prefix_of(subject), mappings) if simple else ([], 0)
         if plain:
             if acks:
                 sink.acknowledge(acks)

@@ -36,6 +36,11 @@ class AckSink(Protocol):
         """Process acknowledgements in order of arrival."""
         ...
 
+    @property
+    def takes_plain_acks(self) -> bool:
+        """Return whether `acknowledge_plain` may be called."""
+        ...
+
     def acknowledge_plain(self, sseqs: list[int]) -> None:
         """Process plain acknowledgements, given by the stream sequences that they acknowledge."""
         ...

@@ -315,7 +315,9 @@ def test_pinned_client() -> None:
     assert waiting.take() == b"b"
     assert waiting.take() == b"b"
     assert waiting.take() is None
-    assert waiting.said() == [(b"a", b"NATS/1.0 423 Nats-Wrong-Pin-Id\r\n\r\n")]
+    assert waiting.said() == [
+        (b"a", b"NATS/1.0 423 Nats-Wrong-Pin-Id\r\nNats-Pending-Messages: 1\r\nNats-Pending-Bytes: 0\r\n\r\n")
+    ]
 
 
 # -- many messages at once -----------------------------------------------------------------------------------------

@@ -134,6 +134,38 @@ def test_work_in_progress_starts_the_wait_anew() -> None:
     assert not state.progress(2, now=51)
 
 
+def test_another_wait_holds_for_what_waits_already() -> None:
+    state = ConsumerState(AckRules("explicit", ack_wait_s=3600.0))
+    state.deliver([1, 2, 3], now=0)
+    state.nak(2, 7200.0, now=0)
+    state.nak(3, 0, now=0)
+    state.set_rules(AckRules("explicit", ack_wait_s=1.0), now=100)
+    assert state.queue_order() == [3]
+    assert state.next_due <= 101.1
+    assert state.expire(101.1) == 1  # 2 was to wait longer than messages do
+    assert state.queue_order() == [3, 1]
+    assert state.redeliver(1, 102) == (4, 2)
+    state.set_rules(AckRules("explicit", backoff_s=(1.0, 50.0)), now=102)
+    assert state.expire(150) == 0
+    assert state.expire(153) == 1
+
+
+def test_what_was_given_up_is_kept_until_it_is_acknowledged_or_gone() -> None:
+    state = ConsumerState(AckRules("explicit", ack_wait_s=1.0, max_deliver=1))
+    state.keeps_given_up = True
+    state.deliver([1, 2, 3, 4, 5], now=0)
+    state.expire(2)
+    assert state.num_ack_pending == 0
+    assert state.ack_floor() == (5, 5)
+    assert state.given_up() == [1, 2, 3, 4, 5]
+    assert not state.ack(3)
+    assert state.ack_each([4]) == []
+    state.remove_below(2)
+    state.forget_given_up([5])
+    assert state.given_up() == [2]
+    assert state.redelivered == {2: 1}
+
+
 def test_max_ack_pending_bounds_new_messages() -> None:
     state = ConsumerState(AckRules("explicit", max_ack_pending=3))
     assert state.room() == 3
@@ -141,7 +173,7 @@ def test_max_ack_pending_bounds_new_messages() -> None:
     assert state.room() == 0
     state.ack(2)
     assert state.room() == 1
-    state.set_rules(AckRules("explicit", max_ack_pending=1))
+    state.set_rules(AckRules("explicit", max_ack_pending=1), now=0.0)
     assert state.room() == 0
 
 

@@ -86,6 +86,23 @@ def _quoted(text: str) -> str:
     return "".join("\\" + letter if letter in '"\\' else letter for letter in shown)
 
 
+def as_go_writes(text: str | None) -> str | None:
+    """Return an RFC 3339 time as Go writes it again: the fraction without trailing zeros, no offset as `Z`; None stays None.
+
+    Raises ValueError.
+    """
+    if text is None:
+        return None
+    rfc3339_to_ns(text)
+    found = _RFC3339.fullmatch(text)
+    assert found is not None
+    year, month, day, hour, minute, second = (int(part) for part in found.groups()[:6])
+    fraction = (found[7] or "").rstrip("0")
+    offset = f"{found[9]}{found[10]}:{found[11]}" if found[9] and (found[10], found[11]) != ("00", "00") else "Z"
+    written = f"{year:04d}-{month:02d}-{day:02d}T{hour:02d}:{minute:02d}:{second:02d}"
+    return f"{written}.{fraction}{offset}" if fraction else written + offset
+
+
 def check_times(*texts: str | None) -> None:
     """Check that each text is an RFC 3339 time; None passes. Raises ValueError."""
     for text in texts:

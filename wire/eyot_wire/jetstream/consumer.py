@@ -5,7 +5,7 @@ Source: NATS ADR-13, ADR-37, ADR-42 and nats-server's JSON (member order and omi
 
 from typing import Literal
 
-from eyot_wire.go.time import ZERO_TIME, check_times
+from eyot_wire.go.time import ZERO_TIME, as_go_writes, check_times
 from eyot_wire.jetstream.stream import ClusterInfo
 from eyot_wire.jetstream.struct import Duration, Int, Int64, JsStruct, UInt, always, always_struct, empty
 
@@ -56,7 +56,8 @@ class ConsumerConfig(JsStruct, kw_only=True):
     priority_timeout: Duration = 0
 
     def __post_init__(self) -> None:
-        check_times(self.opt_start_time, self.pause_until)
+        self.opt_start_time = as_go_writes(self.opt_start_time)
+        self.pause_until = as_go_writes(self.pause_until)
 
 
 class CreateConsumerRequest(JsStruct, kw_only=True):

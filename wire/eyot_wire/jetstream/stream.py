@@ -5,7 +5,7 @@ Source: NATS ADR-1, ADR-2 and nats-server's JSON (member order and omission as n
 
 from typing import Literal
 
-from eyot_wire.go.time import ZERO_TIME, check_times
+from eyot_wire.go.time import ZERO_TIME, as_go_writes
 from eyot_wire.jetstream.errors import ApiError
 from eyot_wire.jetstream.struct import Duration, Int, Int32, Int64, JsStruct, UInt, always, always_struct, empty
 
@@ -49,7 +49,7 @@ class StreamSource(JsStruct, kw_only=True):
     consumer: StreamConsumerSource | None = None
 
     def __post_init__(self) -> None:
-        check_times(self.opt_start_time)
+        self.opt_start_time = as_go_writes(self.opt_start_time)
 
 
 class Republish(JsStruct, kw_only=True):

@@ -8,7 +8,7 @@ Without acknowledgements a message is finished when it is delivered. One that wa
 finished when flow control confirms it: until then it may be lost with the link.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from eyot_daemon.jetstream.config.consumer import sample_percent
@@ -44,12 +44,20 @@ class Acks:
     """Acknowledgements of one consumer."""
 
     def __init__(
-        self, consumer: "ConsumerCore", writer: "StateWriter", request_next: "Callable[[bytes, bytes, bytes], None]"
+        self,
+        consumer: "ConsumerCore",
+        writer: "StateWriter",
+        request_next: "Callable[[bytes, bytes, bytes], None]",
+        is_leftover: Callable[[int], bool],
     ) -> None:
-        """`request_next(reply, header, body)` takes a pull request."""
+        """`request_next(reply, header, body)` takes a pull request.
+
+        `is_leftover(sseq)`: the stream holds a message for this consumer, and no other consumer needs it.
+        """
         self._consumer = consumer
         self._writer = writer
         self._request_next = request_next
+        self._is_leftover = is_leftover
         self.moved = False
         self._percent = 0
         self._sent_at: dict[int, float] = {}
@@ -60,8 +68,13 @@ class Acks:
 
     def config_changed(self) -> None:
         consumer = self._consumer
-        self._percent = sample_percent(consumer.config)
+        self._percent = sample_percent(consumer.config) if consumer.config.ack_policy == "explicit" else 0
         self._drops = consumer.stream.config.retention != "limits"
+
+    @property
+    def takes_plain(self) -> bool:
+        """Return whether `received_plain` is enough: a sample also tells which delivery was acknowledged."""
+        return not self._percent
 
     def sent(self, sseqs: Sequence[int], now: float) -> None:
         """Note deliveries; without acknowledgements they are finished."""
@@ -83,17 +96,19 @@ class Acks:
         except (ValueError, IndexError):
             return
         if sseq > consumer.state.delivered_sseq:
-            # Another consumer's (or a former one's of this name): nothing is confirmed. A payload that confirms nothing
-            # is answered anyway.
-            ack = parse_ack_payload(payload) if payload.startswith(b"+TERM") else None
-            if ack is not None:
+            # Another consumer's (or a former one's of this name, or from before a reset): nothing is confirmed. A
+            # payload that confirms nothing is answered anyway, and who asks for more gets it.
+            ack = parse_ack_payload(payload) if payload.startswith(CONFIRMING) else None
+            if ack is not None and ack.kind is AckKind.TERM:
                 self._terminated(_parse_ack_subject(subject, sseq), ack.reason)
+            elif ack is not None and ack.kind is AckKind.NEXT:
+                self._request_next(reply, b"", ack.request)
             if reply and payload not in PLAIN_ACKS and not payload.startswith(CONFIRMING):
                 self._writer.answer(reply)
                 consumer.mark()
             return
         if payload in PLAIN_ACKS:
-            self._acknowledge(sseq)
+            self._acknowledge(sseq, _parse_ack_subject(subject, sseq) if self._percent else None)
         elif self._special(_parse_ack_subject(subject, sseq), reply, payload):
             return
         if reply:
@@ -126,10 +141,13 @@ class Acks:
     def received_plain(self, sseqs: list[int]) -> None:
         """Process plain acknowledgements of these messages, in order of arrival."""
         consumer = self._consumer
-        if self._percent or consumer.state.rules.policy != "explicit":
+        state = consumer.state
+        if self._percent or state.rules.policy != "explicit":
             for sseq in sseqs:
-                if sseq <= consumer.state.delivered_sseq:
-                    self._acknowledge(sseq)
+                if sseq <= state.delivered_sseq:
+                    # A receiver within the daemon does not say which delivery it acknowledges.
+                    told = _AckedDelivery(state.deliveries(sseq), sseq, state.pending.get(sseq, (0,))[0])
+                    self._acknowledge(sseq, told)
         else:
             self._acknowledge_each(sseqs)
         consumer.mark()
@@ -146,17 +164,29 @@ class Acks:
                 self.forget(taken)
             self.moved = True
             self._writer.acknowledged(taken, drop=self._drops)
+        if self._drops and len(taken) < len(sseqs):
+            self._drop_leftovers(set(sseqs).difference(taken))
 
-    def _acknowledge(self, sseq: int) -> None:
+    def _acknowledge(self, sseq: int, told: "_AckedDelivery | None" = None) -> None:
+        """`told`: the delivery, for a sample."""
         consumer = self._consumer
-        if self._percent:
-            self._sample(sseq)
+        if self._percent and told is not None:
+            self._sample(told)
         taken = consumer.state.ack(sseq)
         if taken:
             if self._sent_at:
                 self.forget(taken)
             self.moved = True
             self._writer.acknowledged(taken, drop=self._drops)
+        if self._drops and sseq not in taken:
+            self._drop_leftovers((sseq,))
+
+    def _drop_leftovers(self, sseqs: Iterable[int]) -> None:
+        """Have the stream let go of messages that were given up, and are acknowledged after all."""
+        delivered = self._consumer.state.delivered_sseq
+        leftovers = [sseq for sseq in sorted(sseqs) if sseq <= delivered and self._is_leftover(sseq)]
+        if leftovers:
+            self._writer.acknowledged(leftovers, drop=True)
 
     def received_up_to(self, sseq: int) -> None:
         """Process the receiver's confirmation of everything up to `sseq` (acknowledging flow control)."""
@@ -192,7 +222,7 @@ class Acks:
             return False
         match ack.kind:
             case AckKind.ACK:
-                self._acknowledge(sseq)
+                self._acknowledge(sseq, told)
             case AckKind.NAK:
                 self._nak(told, ack.delay_ns / 1e9)
             case AckKind.PROGRESS:
@@ -200,7 +230,7 @@ class Acks:
             case AckKind.TERM:
                 self._terminate(told, ack.reason)
             case AckKind.NEXT:
-                self._acknowledge(sseq)
+                self._acknowledge(sseq, told)
                 self._request_next(reply, b"", ack.request)
                 return True
         return False
@@ -219,6 +249,8 @@ class Acks:
         if taken:
             self.moved = True
             self._writer.acknowledged(taken, drop=self._drops)
+        elif self._drops:
+            self._drop_leftovers((told.sseq,))
         self._terminated(told, reason)
 
     def _terminated(self, told: "_AckedDelivery", reason: str) -> None:
@@ -247,11 +279,11 @@ class Acks:
         """Drop everything after a reset of the consumer."""
         self._sent_at.clear()
 
-    def _sample(self, sseq: int) -> None:
+    def _sample(self, told: "_AckedDelivery") -> None:
         consumer = self._consumer
-        held = consumer.state.pending.get(sseq)
-        sent_at = self._sent_at.pop(sseq, None)
-        if held is None or sent_at is None or consumer.broker.random() * 100 >= self._percent:
+        sent_at = self._sent_at.pop(told.sseq, None)
+        if told.sseq not in consumer.state.pending or sent_at is None:
             return
-        deliveries = consumer.state.deliveries(sseq)
-        consumer.advisories.acked(held[0], sseq, int((self._now() - sent_at) * 1e9), deliveries)
+        if consumer.broker.random() * 100 < self._percent:
+            waited_ns = int((self._now() - sent_at) * 1e9)
+            consumer.advisories.acked(told.cseq, told.sseq, waited_ns, told.deliveries)

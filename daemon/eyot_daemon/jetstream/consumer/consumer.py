@@ -67,6 +67,7 @@ class Consumer:
         self.name = name
         self.created_ns = created_ns
         self.state = state
+        state.keeps_given_up = stream.config.retention == "interest"
         core = self._core = ConsumerCore(stream.core, name, config, reader, state, self.mark)
         #: Only the daemon itself receives and acknowledges its messages.
         self.internal = stream.name in DAEMON_STREAMS and INTERNAL in config.metadata
@@ -76,7 +77,7 @@ class Consumer:
         self.writer = StateWriter(
             core, lambda seqs, txn: stream.consumer_acked(self, seqs, txn), persistent=self.durable
         )
-        self.acks = Acks(core, self.writer, self.request_next)
+        self.acks = Acks(core, self.writer, self.request_next, lambda sseq: stream.retention.is_leftover_of(self, sseq))
         self.push: PushDelivery | None = None
         self.pull: PullDelivery | None = None
         if config.deliver_subject:
@@ -212,7 +213,7 @@ class Consumer:
     def update(self, config: ConsumerConfig) -> None:
         """Apply a checked configuration; the caller stores it."""
         old, self._core.config = self.config, config
-        self.state.set_rules(ack_rules(config))
+        self.state.set_rules(ack_rules(config), self.broker.clock.monotonic())
         if (old.filter_subject, old.filter_subjects) != (config.filter_subject, config.filter_subjects):
             self._core.reader = ConsumerReader(self.stream.log, config)
             self.stream.retention.index.add(self)
@@ -252,6 +253,7 @@ class Consumer:
         self.mark()
 
     def stream_updated(self) -> None:
+        self.state.keeps_given_up = self.stream.config.retention == "interest"
         self.acks.config_changed()
         self.mark()
 
@@ -292,6 +294,10 @@ class Consumer:
         if not self.closed:
             self.acks.received_all(acks)
 
+    @property
+    def takes_plain_acks(self) -> bool:
+        return self.acks.takes_plain
+
     def acknowledge_plain(self, sseqs: list[int]) -> None:
         """Process consecutive plain acknowledgements, given by the sequences that they acknowledge."""
         if not self.closed:
@@ -313,10 +319,14 @@ class Consumer:
     def needs(self, seq: int, subject: bytes) -> bool:
         if not self.reader.wants(subject):
             return False
-        return seq > self.state.delivered_sseq or seq in self.state.pending or self.acks.is_unconfirmed(seq)
+        state = self.state
+        if seq > state.delivered_sseq or seq in state.pending:
+            return True
+        return (state.keeps_given_up and seq in state.redelivered) or self.acks.is_unconfirmed(seq)
 
     def messages_removed(self, seqs: Sequence[int]) -> None:
         self.reader.removed(seqs, self.state.delivered_sseq)
+        self.state.forget_given_up(seqs)
         if self.state.pending:
             self.acks.removed(seqs, _REMOVED)
             self.mark()
@@ -329,6 +339,7 @@ class Consumer:
             self.acks.removed([sseq for sseq in state.pending if sseq < first or not self._is_there(sseq)], _REMOVED)
         gone = state.remove_below(first)
         if log_state.num_deleted:
+            state.forget_given_up([sseq for sseq in state.given_up() if not self._is_there(sseq)])
             gone += [sseq for sseq in list(state.pending) if not self._is_there(sseq) and state.remove(sseq)]
         if gone:
             self.acks.forget(gone)

@@ -119,7 +119,14 @@ class Consumers:
         if stream.config.retention == "workqueue":
             rules.check_workqueue_filters(config, _other_configs(stream, existing))
         rules.check_update(existing.config, config, bound=existing.bound)
-        self.reconfigure(existing, config, lambda failure: done(existing, failure))
+        before = rules.filters_of(existing.config)
+
+        def settle(failure: StoreError | None) -> None:
+            if failure is None and before != rules.filters_of(config) and not existing.closed:
+                _drop_unneeded(stream)
+            done(existing, failure)
+
+        self.reconfigure(existing, config, settle)
 
     @staticmethod
     def reconfigure(consumer: Consumer, config: ConsumerConfig, done: "Callable[[StoreError | None], None]") -> None:
@@ -215,6 +222,16 @@ def _read_config(record: bytes) -> StoredConsumer:
         return _decode_stored(record)
     except msgspec.MsgspecError:
         return decode(record, StoredConsumer, strict=False)
+
+
+def _drop_unneeded(stream: "Stream") -> None:
+    """Have a stream with interest retention remove what no consumer needs any more, after one got other filters."""
+    txn = stream.store.begin()
+    stream.retention.drop_unneeded(txn)
+    if txn.parts:
+        stream.store.submit(txn)
+    else:
+        stream.store.abort(txn)
 
 
 def _store(consumer: Consumer, done: "Callable[[StoreError | None], None]") -> None:

@@ -30,7 +30,6 @@ MAX_WAITING = b"NATS/1.0 409 Exceeded MaxWaiting\r\n\r\n"
 CONSUMER_DELETED = b"NATS/1.0 409 Consumer Deleted\r\n\r\n"
 API_LEVEL = b"NATS/1.0 412 Required Api Level\r\n\r\n"
 PIN_MISMATCH = b"NATS/1.0 423 Nats-Pin-Id mismatch\r\n\r\n"
-WRONG_PIN = b"NATS/1.0 423 Nats-Wrong-Pin-Id\r\n\r\n"
 
 
 def bad_request(problem: str) -> bytes:
@@ -310,7 +309,7 @@ class PullQueue:
                 waiting.popleft()
             elif self.policy == "pinned_client" and not self._may_pin(request, now):
                 if request.pin_id:
-                    self._finish(request, WRONG_PIN)
+                    self._finish(request, request.status("423 Nats-Wrong-Pin-Id"))
                 else:
                     waiting.rotate(-1)
                     passed_over += 1

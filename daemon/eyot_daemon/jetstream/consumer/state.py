@@ -138,6 +138,8 @@ class ConsumerState:
     `delivered_cseq`  deliveries so far; `delivered_sseq`: the stream sequence up to which the stream has been read.
     `pending`         sseq -> (cseq of its first delivery, key in the due table or QUEUED), ascending by sseq.
     `redelivered`     sseq -> deliveries so far, for pending messages delivered more than once.
+    `keeps_given_up`  `redelivered` also has the messages that were given up, until they are acknowledged after all or leave
+                      the stream: interest retention keeps them for whoever handles what nobody could.
     """
 
     __slots__ = (
@@ -147,6 +149,7 @@ class ConsumerState:
         "_removed",
         "delivered_cseq",
         "delivered_sseq",
+        "keeps_given_up",
         "pending",
         "redelivered",
         "rules",
@@ -162,6 +165,7 @@ class ConsumerState:
         self._due = DueTable()
         self._given_up: list[GivenUp] = []
         self._removed = 0
+        self.keeps_given_up = False
 
     # -- queries -----------------------------------------------------------------------------------------------------
 
@@ -270,13 +274,15 @@ class ConsumerState:
             for each in taken:
                 self._drop(each)
             self._compact()
+            self.forget_given_up([each for each in self.redelivered if each <= sseq])
             return taken
         if sseq not in self.pending:
+            self.forget_given_up([sseq])
             return ()
         self._drop(sseq)
         return (sseq,)
 
-    def ack_each(self, sseqs: Iterable[int]) -> list[int]:
+    def ack_each(self, sseqs: Sequence[int]) -> list[int]:
         """Acknowledge many with policy "explicit"; return those that were pending."""
         pending, discard = self.pending, self._due.discard
         taken = []
@@ -290,7 +296,7 @@ class ConsumerState:
                 discard(held[1], sseq)
             taken.append(sseq)
         if self.redelivered:
-            for sseq in taken:
+            for sseq in sseqs:
                 self.redelivered.pop(sseq, None)
         self._removed += len(taken)
         return taken
@@ -343,8 +349,20 @@ class ConsumerState:
         for each in gone:
             self._drop(each)
         self._compact()
+        self.forget_given_up([each for each in self.redelivered if each < sseq])
         self.skip_to(sseq - 1)
         return gone
+
+    def given_up(self) -> list[int]:
+        """Return the messages that were given up, and are neither acknowledged since nor gone."""
+        return [sseq for sseq in self.redelivered if sseq not in self.pending] if self.keeps_given_up else []
+
+    def forget_given_up(self, sseqs: Iterable[int]) -> None:
+        """Forget messages that were given up: they are acknowledged after all, or left the stream."""
+        if self.redelivered:
+            for sseq in sseqs:
+                if sseq not in self.pending:
+                    self.redelivered.pop(sseq, None)
 
     def reset(self, sseq: int) -> None:
         """Start over after `sseq`: nothing was delivered, nothing is pending."""
@@ -358,9 +376,21 @@ class ConsumerState:
 
     # -- changes and recovery --------------------------------------------------------------------------------------
 
-    def set_rules(self, rules: AckRules) -> None:
-        """Apply a changed configuration; waiting messages keep their due times."""
-        self.rules = rules
+    def set_rules(self, rules: AckRules, now: float) -> None:
+        """Apply a changed configuration: other waits hold for the messages that wait already, as nats-server has it."""
+        old, self.rules = self.rules, rules
+        if (old.ack_wait_s, old.backoff_s) == (rules.ack_wait_s, rules.backoff_s):
+            return
+        for sseq, held in list(self.pending.items()):
+            deliveries = self.deliveries(sseq)
+            before_s, wait_s = old.wait_s(deliveries), rules.wait_s(deliveries)
+            if held[1] == QUEUED or before_s == wait_s:
+                continue
+            left_s = held[1] - now
+            # A key is late by a part of the old wait, which may be more than all of the new one. Only a delayed
+            # redelivery waits longer than the old wait.
+            most_s = wait_s if left_s <= before_s * (1 + 4 / TICKS_PER_DISTANCE) + TICK_S_MIN else math.inf
+            self._reschedule(sseq, held, self._due.key_for(now, min(left_s + wait_s - before_s, most_s)))
 
     def restore(
         self,
@@ -403,8 +433,11 @@ class ConsumerState:
             self._queue[sseq] = None
 
     def _give_up(self, sseq: int) -> None:
-        self._given_up.append(GivenUp(sseq, self.deliveries(sseq)))
+        deliveries = self.deliveries(sseq)
+        self._given_up.append(GivenUp(sseq, deliveries))
         self._drop(sseq)
+        if self.keeps_given_up:
+            self.redelivered[sseq] = deliveries
 
     def _reschedule(self, sseq: int, held: tuple[int, float], key: float) -> None:
         if held[1] == QUEUED:

@@ -263,6 +263,14 @@ class Retention:
             if retention == "workqueue" or alone or not self._needed(seq, consumer):
                 self._log.remove(txn, seq, why=_CONSUMED)
 
+    def is_leftover_of(self, consumer: ConsumerPort, seq: int) -> bool:
+        """Return whether the stream holds a message that is for `consumer`, and that nothing else needs."""
+        try:
+            message = self._log.get(seq)
+        except StoreError:
+            return False  # a damaged message is reported when it is read
+        return message is not None and consumer.wants(message.subject) and not self._needed(seq, consumer)
+
     def confirmed(self, first: int, last: int, txn: "Txn") -> None:
         """Stage the removal of messages between that a downstream turns out to have and nothing else needs."""
         retention = self._stream.config.retention
