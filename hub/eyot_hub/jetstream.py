@@ -289,15 +289,21 @@ class JetStream:
 
     def _consumer(self, stream: str, start: dict[str, object]) -> ConsumerInfo:
         """Create a consumer for one message; the server removes it after its inactivity threshold if the removal fails."""
-        config: dict[str, object] = {
-            "name": f"eyot_{short_id()}",
-            **start,
-            "ack_policy": "none",
-            "inactive_threshold": 5 * NS_PER_S,
-            "mem_storage": True,
-            "num_replicas": 1,
-        }
-        return self._ask(create_words(stream, config), {"stream_name": stream, "config": config}, ConsumerInfo)
+
+        def create(connection: Connection) -> ConsumerInfo:
+            # A new name each time: a cluster may place a consumer on a server that died, where the name gets no answer.
+            config: dict[str, object] = {
+                "name": f"eyot_{short_id()}",
+                **start,
+                "ack_policy": "none",
+                "inactive_threshold": 5 * NS_PER_S,
+                "mem_storage": True,
+                "num_replicas": 1,
+            }
+            subject = f"{self.api_prefix}.{create_words(stream, config)}"
+            return call(connection, subject, {"stream_name": stream, "config": config}, ConsumerInfo)
+
+        return self._retry(create)
 
     def account_name(self) -> str | None:
         """Return the account of this connection; None where the server does not tell it (before 2.10)."""
