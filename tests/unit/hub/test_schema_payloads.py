@@ -148,6 +148,51 @@ def test_avro_from_a_file(tmp_path: Path) -> None:
     assert values(rows[4]) == ("d1", "t", None, AT, None)
 
 
+def of_length(count: int) -> bytes:
+    """A length or count as Avro writes it."""
+    rest, found = count << 1, bytearray()
+    while rest >= 128:
+        found.append(rest & 127 | 128)
+        rest >>= 7
+    return bytes([*found, rest])
+
+
+def with_field(name: str, kind: Any) -> dict[str, Any]:
+    return {**READING, "fields": [*READING["fields"], {"name": name, "type": kind}]}
+
+
+def test_avro_that_holds_itself(tmp_path: Path) -> None:
+    """A deep payload is a defect of its row; the compiled reader would end the process."""
+    (tmp_path / "reading.avsc").write_text(
+        json.dumps(with_field("inner", ["null", {"type": "array", "items": "Reading"}]))
+    )
+    table = silver(tmp_path, "avro", {"file": str(tmp_path / "reading.avsc")})
+    leaf = avro(ROW) + b"\0"
+    level, end = avro(ROW) + b"\x02\x02", b"\0"
+    found = parsed(table, [leaf, level * 20 + leaf + end * 20, level * 100_000, level * 100_000 + leaf + end * 100_000])
+    assert [row["reason"] for row in found] == [None, None, "payload is not avro", "payload is not avro"]
+    assert values(found[1]) == ("d1", "t", 1.5, AT, None)
+
+
+def test_avro_that_claims_much(tmp_path: Path) -> None:
+    path = tmp_path / "reading.avsc"
+    section = {"file": str(path)}
+    path.write_text(
+        json.dumps(with_field("exact", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}))
+    )
+    table = silver(tmp_path, "avro", section, columns={"metric": "string", "exact": "double"})
+    huge = 900_000
+    found = parsed(table, [avro(ROW) + b"\x04\x30\x39", avro(ROW) + of_length(huge) + b"\x7f" * huge])
+    assert [(row["exact"], row["reason"]) for row in found] == [(123.45, None), (None, "payload is not avro")]
+    for empty in ("null", {"type": "fixed", "name": "F", "size": 0}, {"type": "record", "name": "E", "fields": []}):
+        path.write_text(json.dumps(with_field("nothing", {"type": "map", "values": {"type": "array", "items": empty}})))
+        with pytest.raises(ConfigError, match=r"schema: the schema has an array of values without bytes"):
+            silver(tmp_path, "avro", section)
+    path.write_text(json.dumps(with_field("units", {"type": "array", "items": ["null", "string"]})))
+    found = parsed(silver(tmp_path, "avro", section), [avro(ROW) + of_length(1 << 40) + b"\0"])
+    assert [row["reason"] for row in found] == ["payload is not avro"]
+
+
 def test_avro_values_without_an_equal_in_json(tmp_path: Path) -> None:
     fields = [
         {"name": "device", "type": {"type": "string", "logicalType": "uuid"}},
