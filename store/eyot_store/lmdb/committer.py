@@ -30,7 +30,7 @@ from eyot_store.lmdb.batch import Batch
 from eyot_store.pages.pages import PageError
 from eyot_store.records.record import Counters, pack_u64
 from eyot_store.subjects.batch_index import BatchIndex
-from eyot_store.subjects.index_writer import Indexes, Written
+from eyot_store.subjects.index_writer import SLICE_BYTES, Indexes, Written
 from eyot_store.txn import Txn
 
 _TIDY_RECORDS = 4096
@@ -436,7 +436,7 @@ class LmdbCommitter:
     def _trim(
         lmdb_txn: Any, db: Any, floor: bytes, records: int, going: Callable[[bytes, bytes], None] | None = None
     ) -> tuple[bool, bool]:
-        """Delete up to `records` records below `floor`, passing each to `going` first.
+        """Delete up to `records` records below `floor`, passing each to `going` first, and then up to `SLICE_BYTES` of them.
 
         Returns whether none is left there, and whether all records were dropped at once (then `going` saw none).
         """
@@ -445,12 +445,15 @@ class LmdbCommitter:
             cursor.close()
             lmdb_txn.drop(db, delete=False)
             return True, True
+        size = 0
         found = cursor.first()
         while found and cursor.key() < floor:
-            if not records:
+            if not records or size >= SLICE_BYTES:
                 return False, False
             if going is not None:
-                going(*cursor.item())
+                key, value = cursor.item()
+                size += len(value)
+                going(key, value)
             found = cursor.delete()
             records -= 1
         return True, False

@@ -59,6 +59,26 @@ def test_a_purge_is_done_at_once_and_tidied_later(tmp_path: Path) -> None:
     assert check(tmp_path / "store").problems == []
 
 
+def test_large_messages_are_removed_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each removed record is read for its subject: one step reads a bounded number of bytes."""
+    monkeypatch.setattr(lmdb_committer, "SLICE_BYTES", 9000)
+    store = open_inline(tmp_path / "store")
+    log = make_log(store)
+    txn = store.begin()
+    for seq in range(1, 61):
+        log.append(txn, b"a", b"", b"x" * 3000, seq)
+    assert commit(store, txn) is None
+    purged(store, log, 51)
+    left = [in_file(store, log.id)]
+    while left[-1] > 10:
+        store.commit_now()
+        left.append(in_file(store, log.id))
+    assert all(0 < before - after <= 3 for before, after in zip(left, left[1:], strict=False))
+    assert (log.state.messages, log.state.first_seq) == (10, 51)
+    store.close()
+    assert check(tmp_path / "store").problems == []
+
+
 def test_a_second_purge_before_the_first_is_tidied(tmp_path: Path) -> None:
     store = open_inline(tmp_path / "store")
     log = make_log(store)
