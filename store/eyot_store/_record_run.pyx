@@ -15,9 +15,10 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from eyot_store import record_run
-from eyot_store.records.record import CRC_RESIDUE
+from eyot_store.records.record import CRC_RESIDUE, LARGE_RECORD
 
 cdef uint32_t RESIDUE = CRC_RESIDUE
+cdef Py_ssize_t LARGE = LARGE_RECORD
 cdef uint8_t NOTHING
 
 cdef extern from "string.h" nogil:
@@ -375,7 +376,7 @@ def count_bytes(records, int64_t salt, opened, Py_ssize_t cost, Py_ssize_t heade
             data = bytes_of(value, &size)
         else:
             data = bytes_of(value, &size)
-            if salt >= 0 and crc32(crc32(<uint32_t>salt, key, 8), data, size) != RESIDUE:
+            if salt >= 0 and size <= LARGE and crc32(crc32(<uint32_t>salt, key, 8), data, size) != RESIDUE:
                 continue
             size = max(size - 4, 0)
         found = weighed(seq, data, size, cost, header_cost)

@@ -11,9 +11,10 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
-from eyot_store.records.record import CRC_RESIDUE, CRC_SIZE, subject_in
+from eyot_store.records.record import CRC_RESIDUE, CRC_SIZE, LARGE_RECORD, subject_in
 
 cdef uint32_t RESIDUE = CRC_RESIDUE
+cdef Py_ssize_t LARGE = LARGE_RECORD
 
 include "../../wire/eyot_wire/crc32.pxi"
 include "subject_hash.pxi"
@@ -235,7 +236,7 @@ cdef class Change:
         value = readable(key, value, salt, opened)
         if value is not None:
             data = <const uint8_t*>PyBytes_AS_STRING(value)
-            if has_short_subject(data, PyBytes_GET_SIZE(value)):
+            if has_summed_subject(data, PyBytes_GET_SIZE(value), opened):
                 return self._came(<const char*>data + 12, data[11], seq)
         self.came(None if value is None else unusual(value, opened), seq)
         return 0
@@ -262,7 +263,7 @@ cdef class Change:
         if value is None:
             return False
         data = <const uint8_t*>PyBytes_AS_STRING(value)
-        if has_short_subject(data, PyBytes_GET_SIZE(value)):
+        if has_summed_subject(data, PyBytes_GET_SIZE(value), opened):
             self._went(<const char*>data + 12, data[11], seq)
             return True
         subject = unusual(value, opened)
@@ -338,11 +339,16 @@ cdef bytes readable(bytes key, bytes value, uint32_t salt, opened):
     if opened is not None:
         body = opened(key, value)
         return body
-    if crc32(
+    if PyBytes_GET_SIZE(value) <= LARGE and crc32(
         crc32(salt, <const uint8_t*>PyBytes_AS_STRING(key), 8), <const uint8_t*>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)
     ) != RESIDUE:
         return None
     return value
+
+
+cdef inline bint has_summed_subject(const uint8_t* body, Py_ssize_t size, opened):
+    # Without its checksum, a large record is to be decoded whole: its lengths must add up.
+    return (size <= LARGE or opened is not None) and has_short_subject(body, size)
 
 
 cdef bytes unusual(bytes value, opened):

@@ -14,6 +14,11 @@ from eyot_wire.native import StoredRun
 RECORDS_MAX = 1024
 """Records read in one transaction (about half a millisecond, in which a resize of the map has to wait)."""
 
+SCAN_BYTES_MAX = 4 << 20
+"""Bytes of records on disk that a filtered read scans before it answers (some five milliseconds)."""
+HEADS_NS_MAX = 5_000_000
+"""Time after which a read of large records' heads ends: each may have to come from the disk."""
+
 Reading = Callable[[], int]
 """Appends records to a run and returns the sequence to continue at: nothing below it was left out. Raises StoreError("corrupt") when the
 first record it meets does not hold what was written, else it ends before it; what it has appended before any error stays."""
@@ -45,6 +50,8 @@ class RecordReader(Protocol):
     ) -> ReadResult:
         """Return records of [first, last] whose subject matches, ascending, up to the first limit, but at least one.
 
+        It may stop earlier, after `SCAN_BYTES_MAX`, even with nothing found.
+
         A corrupt record raises if it is the first one, else the result ends before it.
         """
 
@@ -62,7 +69,10 @@ class RecordReader(Protocol):
         """
 
     def heads(self, first: int, last: int, limit: int) -> tuple[list[tuple[int, bytes]], list[int], int]:
-        """Return (seq, subject) of up to `limit` records of [first, last], sequences of corrupt ones, and where to continue."""
+        """Return (seq, subject) of up to `limit` records of [first, last], sequences of corrupt ones, and where to continue.
+
+        Of large records it may be fewer, but at least one.
+        """
 
     def reading_much(self) -> None:
         """Announce more reads like the last one: deferrable work may wait a little."""

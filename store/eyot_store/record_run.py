@@ -11,7 +11,16 @@ from zlib import crc32
 
 import msgspec
 
-from eyot_store.records.record import CRC_RESIDUE, CRC_SIZE, decode_body, encode_body, pack_crc, pack_u64, seq_of
+from eyot_store.records.record import (
+    CRC_RESIDUE,
+    CRC_SIZE,
+    LARGE_RECORD,
+    decode_body,
+    encode_body,
+    pack_crc,
+    pack_u64,
+    seq_of,
+)
 
 Message = tuple[bytes, bytes, bytes, bytes]
 """Subject, reply, header, payload."""
@@ -176,7 +185,8 @@ def count_bytes(
         if opened is not None:
             body = opened(bytes(key), value)
         else:
-            body = value[:-CRC_SIZE] if salt < 0 or crc32(value, crc32(key, salt)) == CRC_RESIDUE else None
+            unsummed = salt < 0 or len(value) > LARGE_RECORD
+            body = value[:-CRC_SIZE] if unsummed or crc32(value, crc32(key, salt)) == CRC_RESIDUE else None
         try:
             message = None if body is None else decode_body(body)
         except msgspec.MsgspecError:

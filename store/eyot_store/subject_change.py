@@ -13,7 +13,7 @@ from zlib import crc32
 import msgspec
 
 from eyot_store.record_run import Opened
-from eyot_store.records.record import CRC_RESIDUE, CRC_SIZE, subject_in, unpack_u64
+from eyot_store.records.record import CRC_RESIDUE, CRC_SIZE, LARGE_RECORD, subject_in, unpack_u64
 from eyot_store.subject_table import Entry
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -100,5 +100,6 @@ def _subject_of(key: bytes, value: bytes, salt: int, opened: Opened | None) -> b
     if opened is not None:
         body = opened(key, value)
     else:
-        body = value[:-CRC_SIZE] if crc32(value, crc32(key, salt)) == CRC_RESIDUE else None
+        is_sound = len(value) > LARGE_RECORD or crc32(value, crc32(key, salt)) == CRC_RESIDUE
+        body = value[:-CRC_SIZE] if is_sound else None
     return None if body is None else subject_in(body)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("eyot.jetstream")
 
-#: In streams with fewer messages, the index loads at once.
+#: In streams with fewer messages, the index loads at once, if they are small.
 SMALL: Final = 8192
 #: With more who wait, the rest is done at one stroke.
 WAITING_MAX: Final = 1024
@@ -38,7 +38,7 @@ class SubjectIndexLoader:
     @property
     def done(self) -> bool:
         """Whether the counts are loaded, or load at once."""
-        return self._log.subjects_known or self._log.state.messages <= SMALL
+        return self._log.subjects_known or self._log.state.messages <= self._log.in_one_go(SMALL)
 
     def then(self, fn: Callable[[], None], *, sequences: bool = False) -> None:
         """Call `fn` when the counts (and the sequences) are loaded; at once if they are."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial, wraps
+from time import perf_counter_ns
 from typing import Any, ParamSpec, TypeVar
 from zlib import crc32
 
@@ -14,11 +15,12 @@ from eyot_store.environment import Environment, as_store_error
 from eyot_store.errors import StoreError
 from eyot_store.native import count_bytes
 from eyot_store.pages.pages import PageError, SnapshotGoneError, Tree
-from eyot_store.reader import RECORDS_MAX, Reading, keep_within
+from eyot_store.reader import HEADS_NS_MAX, RECORDS_MAX, SCAN_BYTES_MAX, Reading, keep_within
 from eyot_store.record_run import Weighed
 from eyot_store.records.record import (
     CRC_RESIDUE,
     CRC_SIZE,
+    LARGE_RECORD,
     ReadResult,
     StoredMessage,
     decode_body,
@@ -141,7 +143,7 @@ class LmdbReader:
     ) -> ReadResult:
         environment = self._environment
         out: list[StoredMessage] = []
-        salt, opened, size, left, scanned = self._salt, self._codec.opened, 0, max_messages, 0
+        salt, opened, size, left, scanned, scanned_bytes = self._salt, self._codec.opened, 0, max_messages, 0, 0
         end = pack_u64(last)
         with environment.lock:
             db = environment.messages.get(self._id)
@@ -165,6 +167,7 @@ class LmdbReader:
                             return ReadResult(out, seq)
                         raise StoreError("corrupt", "checksum does not match", seq=seq)
                     scanned += 1
+                    scanned_bytes += len(value)
                     body = value[:-CRC_SIZE]
                     if opened is not None:
                         try:
@@ -183,7 +186,7 @@ class LmdbReader:
                         left -= 1
                         if not left:
                             return ReadResult(out, seq + 1)
-                    if scanned >= max_scanned:
+                    if scanned >= max_scanned or scanned_bytes >= SCAN_BYTES_MAX:
                         return ReadResult(out, seq + 1)
         return ReadResult(out, last + 1)
 
@@ -261,6 +264,7 @@ class LmdbReader:
         out: list[tuple[int, bytes]] = []
         corrupt: list[int] = []
         subject_of, end = self._codec.subject, pack_u64(last)
+        latest_ns = perf_counter_ns() + HEADS_NS_MAX
         with environment.lock:
             db = environment.messages.get(self._id)
             if db is None or first > last:
@@ -279,6 +283,8 @@ class LmdbReader:
                         stop = environment.pages.span(tree, key, _LEAVES)
                     seq: int = unpack_u64(key)[0]
                     if len(out) + len(corrupt) >= limit:
+                        return out, corrupt, seq
+                    if len(value) > LARGE_RECORD and (out or corrupt) and perf_counter_ns() > latest_ns:
                         return out, corrupt, seq
                     subject = subject_of(key, value)
                     if subject is None:

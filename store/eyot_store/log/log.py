@@ -204,6 +204,9 @@ class Log:
     def lasts_below(self, subjects: Iterable[bytes], upto: int) -> LastsBelow:
         return self.index.lasts_below(subjects, upto)
 
+    def in_one_go(self, most: int) -> int:
+        return self.index.in_one_go(most)
+
     def finds_last_soon(self, subject: bytes) -> bool:
         return self.index.finds_last_soon(subject)
 

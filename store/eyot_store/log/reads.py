@@ -14,7 +14,7 @@ from eyot_store.errors import StoreError
 from eyot_store.log.subjects import TRACKED_MESSAGES_MAX, WALK_MAX, SubjectIndex
 from eyot_store.log.view import KEYS_MAX, LogView
 from eyot_store.points import Point
-from eyot_store.reader import RECORDS_MAX, Reading, keep_within, read_without
+from eyot_store.reader import RECORDS_MAX, SCAN_BYTES_MAX, Reading, keep_within, read_without
 from eyot_store.records.record import ReadResult, StoredMessage, encode_body, pack_u64
 from eyot_store.subjects.matching import matching_any, total_from
 from eyot_store.subjects.subjects import matcher
@@ -74,12 +74,8 @@ class LogReads:
             if self._view.is_hidden(error.seq):
                 return ReadResult([], error.seq + 1)
             raise self._view.named(error) from None
-        if (
-            match is not None
-            and result.next_seq <= last
-            and len(result.messages) < min(max_messages, SCAN_MAX // _SPARSE)
-        ):
-            self._track_if_worth_it(first, result.next_seq)
+        if match is not None and result.next_seq <= last and len(result.messages) < max_messages:
+            self._track_if_worth_it(result.next_seq - first, len(result.messages))
         if self._view.hidden or self._view.hidden_ranges:
             return ReadResult([m for m in result.messages if not self._view.is_hidden(m.seq)], result.next_seq)
         return result
@@ -105,9 +101,11 @@ class LogReads:
         match = matcher(filters)
         if match is not None and self.sparse(filters) is not None:
             return None
-        scan_to = first + SCAN_MAX
+        scan_to, scanned_bytes = first + SCAN_MAX, 0
         while next_seq <= last and len(run) < max_messages and next_seq < scan_to and run.size < max_bytes:
-            begun = len(run)
+            if scanned_bytes >= SCAN_BYTES_MAX:
+                break
+            begun, scanned_bytes = len(run), scanned_bytes - run.size
             wanted = max_messages - begun
             # The number of records that a filtered read needs is unknown.
             count = wanted if match is None else max(wanted, _FILTERED_MIN)
@@ -120,6 +118,7 @@ class LogReads:
                 if len(run):
                     break
                 raise self._view.named(error) from None
+            scanned_bytes += run.size
             if self._view.hidden or self._view.hidden_ranges:
                 run.without([seq for seq in run.seqs()[begun:] if self._view.is_hidden(seq)], begun)
             if match is not None:
@@ -128,8 +127,8 @@ class LogReads:
             # A filtered read looks further than its last message: the caller continues after that, as with `read`.
             run.cut(max_messages)
             next_seq = run.seq(max_messages - 1) + 1
-        elif match is not None and next_seq <= last and len(run) < min(max_messages, SCAN_MAX // _SPARSE):
-            self._track_if_worth_it(first, next_seq)
+        elif match is not None and next_seq <= last:
+            self._track_if_worth_it(next_seq - first, len(run))
         return run, next_seq
 
     def reading(
@@ -182,7 +181,7 @@ class LogReads:
         seq = max(from_seq, self._view.state.first_seq)
         if matcher((subject_filter,)) is None or not self._index.worth_tracking(seq):
             return True
-        end = seq + WALK_MAX
+        end = seq + self._index.in_one_go(WALK_MAX)
         while seq < end:
             found = self.read(seq, max_messages=1, max_bytes=_NO_LIMIT, filters=(subject_filter,))
             if found.messages or found.next_seq > self._view.committed_seq:
@@ -193,7 +192,11 @@ class LogReads:
     def counts_soon(self, from_seq: int, filters: tuple[bytes, ...]) -> bool:
         """Return False if `count` would walk far, and tracking would avoid that."""
         first = self._view.state.first_seq
-        if from_seq <= first or not self._index.worth_tracking(from_seq) or from_seq - first <= WALK_MAX:
+        if (
+            from_seq <= first
+            or not self._index.worth_tracking(from_seq)
+            or from_seq - first <= self._index.in_one_go(WALK_MAX)
+        ):
             return True
         if matcher(filters) is None and self._view.is_dense():
             return True
@@ -212,7 +215,7 @@ class LogReads:
         if not walk or not number:
             return number
         point = self._nearest(from_seq, number, filters)
-        far = abs(from_seq - point.seq) > WALK_MAX
+        far = abs(from_seq - point.seq) > self._index.in_one_go(WALK_MAX)
         self._move(point, from_seq)
         if far:
             self._index.points.put(point)
@@ -224,7 +227,7 @@ class LogReads:
         if not walk or not number:
             return None
         point = self._nearest(from_seq, number, filters)
-        if abs(from_seq - point.seq) <= WALK_MAX:
+        if abs(from_seq - point.seq) <= self._index.in_one_go(WALK_MAX):
             return None
         self._index.points.put(point)
         return Counting(self, from_seq, point)
@@ -347,10 +350,10 @@ class LogReads:
             self._answers_for, self._answered = filters, {}
         return self._answered
 
-    def _track_if_worth_it(self, first: int, next_seq: int) -> None:
+    def _track_if_worth_it(self, scanned: int, found: int) -> None:
         """Track the log after a filtered read that scanned its limit and found little: such reads repeat."""
-        scanned = next_seq - first
-        if scanned >= SCAN_MAX and self._index.loaded is not None and self._view.state.messages <= TRACKED_MESSAGES_MAX:
+        is_sparse = scanned >= self._index.in_one_go(SCAN_MAX) and found * _SPARSE < scanned
+        if is_sparse and self._index.loaded is not None and self._view.state.messages <= TRACKED_MESSAGES_MAX:
             if self._index.on_slow is None:
                 self._index.track()
             else:
@@ -400,5 +403,6 @@ class Counting:
         point = self._point
         if point not in self._reads._index.points:
             return True
-        self._reads._move(point, point.seq + max(-SCAN_MAX, min(self._seq - point.seq, SCAN_MAX)))
+        most = self._reads._index.in_one_go(SCAN_MAX)
+        self._reads._move(point, point.seq + max(-most, min(self._seq - point.seq, most)))
         return point.seq == self._seq

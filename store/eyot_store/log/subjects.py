@@ -15,7 +15,7 @@ from eyot_store.errors import StoreError
 from eyot_store.log.view import KEYS_MAX, LogView
 from eyot_store.points import Points
 from eyot_store.record_run import Weighed
-from eyot_store.records.record import StoredMessage
+from eyot_store.records.record import LARGE_RECORD, StoredMessage
 from eyot_store.subject_table import Matched, SubjectTable
 from eyot_store.subjects.index_reader import IndexReading
 from eyot_store.subjects.matching import in_pieces, matching_any
@@ -29,6 +29,8 @@ TRACKED_MESSAGES_MAX = 1 << 22
 
 WALK_MAX = 1 << 14
 """Records that may be scanned in one go, some 15 milliseconds."""
+_SMALL_BYTES = 256  # of a record, in the numbers of how many may be looked at in one go
+_LARGE_MIN = 4
 
 _TRACK_READS = 32  # in one slice of tracking, if it is quick enough
 _SLICE_NS = 5_000_000
@@ -225,11 +227,24 @@ class SubjectIndex:
                 if other.before.get(subject) in part.added:
                     other.before[subject] = before
 
+    def in_one_go(self, most: int) -> int:
+        """Return how many of this log's records may be looked at in one go, where `most` small ones may.
+
+        Large records may have to come from the disk.
+        """
+        state = self._view.state
+        if state.bytes <= state.messages * LARGE_RECORD:
+            return most
+        return min(most, max(_LARGE_MIN, most * _SMALL_BYTES * state.messages // state.bytes))
+
     def worth_tracking(self, from_seq: int) -> bool:
         """Return whether a walk from `from_seq` on is long, and tracking needs acceptable memory."""
         if self.loaded is not None and self.loaded.tracked:
             return False
-        return self._view.committed_seq - from_seq > WALK_MAX and self._view.state.messages <= TRACKED_MESSAGES_MAX
+        return (
+            self._view.committed_seq - from_seq > self.in_one_go(WALK_MAX)
+            and self._view.state.messages <= TRACKED_MESSAGES_MAX
+        )
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -358,9 +373,7 @@ class SubjectIndex:
         above = max(above, self._view.floor - 1)
         while high > above:
             low = max(high - width + 1, above + 1)
-            heads, _, end = self._view.records.heads(low, high, width)
-            assert end > high
-            for at, found in reversed(heads):
+            for at, found in reversed(self._view.heads_between(low, high)):
                 if found == subject and not self._view.is_hidden(at):
                     return at
             high, width = low - 1, min(width * 2, KEYS_MAX)
@@ -399,6 +412,7 @@ class LastsBelow:
 
     def __init__(self, index: SubjectIndex, view: LogView, subjects: Iterable[bytes], upto: int) -> None:
         self.found: dict[bytes, int] = {}
+        self._index = index
         self._view = view
         self._missing: set[bytes] = set()
         self._high = upto = min(upto, view.committed_seq)
@@ -421,9 +435,8 @@ class LastsBelow:
         """Examine some thousand more records; return True at the end."""
         view, missing = self._view, self._missing
         if missing and self._high >= self._low:
-            low = max(self._high - KEYS_MAX + 1, self._low)
-            heads, _, _ = view.records.heads(low, self._high, KEYS_MAX)
-            for seq, subject in reversed(heads):
+            low = max(self._high - self._index.in_one_go(KEYS_MAX) + 1, self._low)
+            for seq, subject in reversed(view.heads_between(low, self._high)):
                 if subject in missing and not view.is_hidden(seq):
                     missing.discard(subject)
                     self.found[subject] = seq

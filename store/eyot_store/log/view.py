@@ -118,6 +118,14 @@ class LogView:
                 return seq
             seq += 1
 
+    def heads_between(self, low: int, high: int) -> list[tuple[int, bytes]]:
+        """Return (sequence, subject) of the committed records in [low, high] that can be read."""
+        found: list[tuple[int, bytes]] = []
+        while low <= high:
+            heads, _, low = self.records.heads(low, high, KEYS_MAX)
+            found += heads
+        return found
+
     def live_seqs(self, low: int, high: int) -> list[int]:
         """Return the committed live sequences in [low, high]."""
         return [seq for seq in self.records.seqs(low, high, high + 1 - low) if not self.is_hidden(seq)]

@@ -459,6 +459,7 @@ class Pages:
     def span(self, tree: Tree | None, first: bytes, leaves: int) -> bytes | None:
         """Check up to `leaves` (2 or more) leaves before LMDB reads from `first` on. Raises PageError.
 
+        With overflow pages it is 2 at a time: a leaf then has a page of its own on the disk for each large record.
         Returns the key, above `first`, before which the read must stop (the cursor may reach it); None: no limit.
         """
         if tree is None or tree.db.root == NO_PAGE:
@@ -466,7 +467,7 @@ class Pages:
         if tree.db.depth <= 1:
             self.sound(tree, tree.db.root, 1, b"", None)
             return None
-        stop, _ = self._span(tree, tree.db.root, 1, b"", None, first, leaves)
+        stop, _ = self._span(tree, tree.db.root, 1, b"", None, first, 2 if tree.db.overflows else leaves)
         return stop
 
     def _span(

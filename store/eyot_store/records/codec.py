@@ -11,6 +11,7 @@ from eyot_store.errors import StoreError
 from eyot_store.records.record import (
     CRC_RESIDUE,
     CRC_SIZE,
+    LARGE_RECORD,
     StoredMessage,
     decode_body,
     decode_head,
@@ -91,7 +92,8 @@ class RecordCodec:
     def subject(self, key: Buffer, value: Buffer) -> bytes | None:
         """Return the subject in a record; None: it cannot be read."""
         try:
-            return decode_head(self.body(key, value)).subject
+            is_large = self.opened is None and len(value) > LARGE_RECORD
+            return decode_head(value[:-CRC_SIZE] if is_large else self.body(key, value)).subject
         except (StoreError, msgspec.MsgspecError):
             return None
 

@@ -72,6 +72,10 @@ encode_body = msgspec.msgpack.Encoder().encode
 decode_body = msgspec.msgpack.Decoder(StoredMessage).decode
 decode_head = msgspec.msgpack.Decoder(RecordHead).decode
 
+LARGE_RECORD = 8192
+"""Of records with more bytes, subject and sizes are read without the checksum, which needs all their pages. Damage to
+them still shows when the message is read, and where the lengths in it do not add up."""
+
 
 def seq_of(key: bytes | memoryview) -> int:
     """Return the sequence of an LMDB key."""
