@@ -8,8 +8,9 @@ import msgspec
 from nats.aio.client import Client
 from nats.errors import NoRespondersError
 
+from eyot_cli.command_client import PermissionViolation
 from eyot_cli.failure import Failure
-from eyot_cli.refusals import refusal
+from eyot_cli.refusals import Refusal, no_jetstream, refusal
 from eyot_cli.target import TIMEOUT_S, Target
 
 
@@ -20,9 +21,22 @@ async def ask(target: Target, client: Client, what: str, body: Any) -> dict[str,
     try:
         reply = await client.request(f"{prefix}.{what}", payload, timeout=TIMEOUT_S)
     except NoRespondersError:
-        known = f"domain {target.domain} cannot be reached" if target.domain else "the server has no JetStream"
-        raise Failure(f"no responders on {prefix}: {known}, or this account may not use it") from None
+        raise no_jetstream(target.domain) from None
     return answer_of(reply.data)
+
+
+async def why_refused(target: Target, client: Client, what: str, *, told: int = 0) -> None:
+    """Raise Failure with what the server says to this request, where a message was refused without a reason.
+
+    `told`: the error that the caller tells itself.
+    """
+    try:
+        await ask(target, client, what, {})
+    except PermissionViolation:  # a user may publish without asking anything
+        return
+    except Refusal as error:
+        if error.err_code != told:
+            raise
 
 
 def answer_of(data: bytes) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from nats.aio.msg import Msg
 
 from eyot_cli.api import answer_of, ask
 from eyot_cli.failure import Failure
+from eyot_cli.names import stream_name
 from eyot_cli.show import console, count, print_json, progress, size
 from eyot_cli.target import Target
 
@@ -36,7 +37,7 @@ COMPLETE_S = 3600.0
 
 
 @click.command()
-@click.argument("stream")
+@click.argument("stream", callback=stream_name)
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--no-consumers", is_flag=True, help="messages only")
 @click.option("--check", is_flag=True, help="have the server check all messages first")

@@ -13,15 +13,17 @@ from nats.js.errors import APIError, NoStreamResponseError
 
 from eyot_cli.ages import age_ns
 from eyot_cli.answers import tell
-from eyot_cli.api import ask
+from eyot_cli.api import ask, why_refused
 from eyot_cli.confirm import confirm, force
 from eyot_cli.failure import Failure
-from eyot_cli.names import bucket_name, key_name
+from eyot_cli.names import bucket_name, key_name, key_to_read
+from eyot_cli.refusals import Refusal, in_bucket, no_bucket
 from eyot_cli.show import console, count, print_json, print_payload, print_table, size, span
 from eyot_cli.sizes import size_bytes
 from eyot_cli.stored import Stored, get_stored, in_order, payload_member, stored_of
 from eyot_cli.stream_info import every_stream, info_of
 from eyot_cli.target import TIMEOUT_S, Target
+from eyot_wire.jetstream import error_codes as codes
 
 #: The operation of a marker; absent: the message is a value.
 _OPERATION = "KV-Operation"
@@ -79,7 +81,8 @@ def add(
         name, _, domain = mirror.partition("@")
         config["mirror"] = {"name": f"KV_{name}"} | ({"external": {"api": f"$JS.{domain}.API"}} if domain else {})
         config["mirror_direct"] = True
-    found = target.with_client(lambda client: ask(target, client, f"STREAM.CREATE.KV_{bucket}", config))
+    with in_bucket("kv", bucket):
+        found = target.with_client(lambda client: ask(target, client, f"STREAM.CREATE.KV_{bucket}", config))
     tell(target, found, f"bucket {bucket} is made")
 
 
@@ -110,7 +113,8 @@ def _list_keys(target: Target, bucket: str) -> None:
         read = _entries(target, client, bucket, ">", policy=DeliverPolicy.LAST_PER_SUBJECT, headers_only=True)
         return sorted([_key(bucket, each) async for each in read if operation_of(each) == _PUT])
 
-    found = target.with_client(keys)
+    with in_bucket("kv", bucket):
+        found = target.with_client(keys)
     if target.as_json:
         print_json(found)
         return
@@ -123,7 +127,8 @@ def _list_keys(target: Target, bucket: str) -> None:
 @click.pass_obj
 def details(target: Target, bucket: str) -> None:
     """Show configuration and state of BUCKET."""
-    found = target.with_client(lambda client: ask(target, client, f"STREAM.INFO.KV_{bucket}", {}))
+    with in_bucket("kv", bucket):
+        found = target.with_client(lambda client: ask(target, client, f"STREAM.INFO.KV_{bucket}", {}))
     if target.as_json:
         print_json(found)
         return
@@ -140,7 +145,7 @@ def details(target: Target, bucket: str) -> None:
 
 @kv.command("get")
 @click.argument("bucket", callback=bucket_name)
-@click.argument("key")
+@click.argument("key", callback=key_to_read)
 @click.option("--revision", type=click.IntRange(min=1), metavar="N", help="this revision instead of the last")
 @click.option("--raw", is_flag=True, help="the value alone, byte by byte")
 @click.pass_obj
@@ -148,11 +153,14 @@ def get(target: Target, bucket: str, key: str, revision: int | None, raw: bool) 
     """Print the value of KEY."""
     subject = f"$KV.{bucket}.{key}"
     which: dict[str, Any] = {"last_by_subj": subject} if revision is None else {"seq": revision}
-    found = target.with_client(lambda client: get_stored(target, client, f"KV_{bucket}", which))
+    revisions = f"eyot kv history {bucket} {key} shows the revisions that are kept"
+    missing = _no_key(bucket, key) if revision is None else f"{bucket} has no revision {revision}: {revisions}"
+    with in_bucket("kv", bucket, missing):
+        found = target.with_client(lambda client: get_stored(target, client, f"KV_{bucket}", which))
     if found.subject != subject:
-        raise Failure(f"revision {revision} is not one of {key}")
+        raise Failure(f"revision {revision} is not one of {key}: {revisions}")
     if operation_of(found) != _PUT:
-        raise Failure(f"{key} is deleted (revision {found.seq})")
+        raise Failure(f"{key} is deleted (revision {found.seq}): {revisions}")
     if raw:
         sys.stdout.buffer.write(found.data)
         sys.stdout.buffer.flush()
@@ -186,11 +194,13 @@ def create(target: Target, bucket: str, key: str, value: str | None) -> None:
         try:
             return await _write(target, client, bucket, key, data, {_EXPECTED: "0"})
         except APIError as error:
-            if error.err_code != _WRONG_LAST_SEQUENCE:
+            if error.err_code != codes.JSStreamWrongLastSequenceErrF:
                 raise
         last = await get_stored(target, client, f"KV_{bucket}", {"last_by_subj": f"$KV.{bucket}.{key}"})
         if operation_of(last) == _PUT:
-            raise Failure(f"{key} has a value (revision {last.seq})")
+            raise Failure(
+                f"{key} has a value (revision {last.seq}): eyot kv update {bucket} {key} VALUE {last.seq} changes it"
+            )
         return await _write(target, client, bucket, key, data, {_EXPECTED: str(last.seq)})
 
     _tell_revision(target, target.with_client(write))
@@ -208,7 +218,14 @@ def update(target: Target, bucket: str, key: str, value: str, revision: int) -> 
     VALUE `-`: standard input.
     """
     data, expected = _value(None if value == "-" else value), {_EXPECTED: str(revision)}
-    _tell_revision(target, target.with_client(lambda client: _write(target, client, bucket, key, data, expected)))
+    try:
+        written = target.with_client(lambda client: _write(target, client, bucket, key, data, expected))
+    except Refusal as error:
+        if error.err_code != codes.JSStreamWrongLastSequenceErrF:
+            raise
+        last = f"eyot kv history {bucket} {key} shows the last revision, and 0 is that of a key without values"
+        raise Failure(f"{error.lines[0]}: {last}") from None
+    _tell_revision(target, written)
 
 
 @kv.command("del")
@@ -224,7 +241,8 @@ def delete(target: Target, bucket: str, key: str | None, force: bool) -> None:
         tell(target, {"revision": revision}, f"{key} is deleted (revision {revision})")
         return
     confirm(f"delete the bucket {bucket} with all its keys?", forced=force)
-    found = target.with_client(lambda client: ask(target, client, f"STREAM.DELETE.KV_{bucket}", {}))
+    with in_bucket("kv", bucket):
+        found = target.with_client(lambda client: ask(target, client, f"STREAM.DELETE.KV_{bucket}", {}))
     tell(target, found, f"bucket {bucket} is deleted")
 
 
@@ -251,9 +269,10 @@ def history(target: Target, bucket: str, key: str) -> None:
     async def read(client: Client) -> list[Stored]:
         return [each async for each in _entries(target, client, bucket, key, policy=DeliverPolicy.ALL)]
 
-    found = target.with_client(read)
+    with in_bucket("kv", bucket):
+        found = target.with_client(read)
     if not found:
-        raise Failure(f"{bucket} has no key {key}")
+        raise Failure(_no_key(bucket, key))
     if target.as_json:
         print_json([_entry_json(bucket, each) for each in found])
         return
@@ -286,11 +305,10 @@ def watch(target: Target, bucket: str, key: str, most: int | None) -> None:
                     _short(each.data),
                 )
 
-    target.with_client(follow)
+    with in_bucket("kv", bucket):
+        target.with_client(follow)
 
 
-#: The server's error where Nats-Expected-Last-Subject-Sequence does not hold.
-_WRONG_LAST_SEQUENCE = 10071
 _SHOWN_MAX = 80
 
 
@@ -308,7 +326,12 @@ async def _write(target: Target, client: Client, bucket: str, key: str, data: by
     try:
         return (await jetstream.publish(f"{prefix}$KV.{bucket}.{key}", data, headers=headers or None)).seq
     except NoStreamResponseError:
-        raise Failure(f"there is no bucket {bucket}: eyot kv add {bucket} makes it") from None
+        await why_refused(target, client, f"STREAM.INFO.KV_{bucket}", told=codes.JSStreamNotFoundErr)
+        raise no_bucket("kv", bucket) from None
+
+
+def _no_key(bucket: str, key: str) -> str:
+    return f"{bucket} has no key {key}: eyot kv ls {bucket} lists the keys"
 
 
 def _value(text: str | None) -> bytes:

@@ -7,20 +7,22 @@ from typing import Any
 
 import click
 import msgspec
-from nats.aio.client import Client
 from nats.errors import TimeoutError as NatsTimeoutError
 
 from eyot_cli.ages import age_ns
 from eyot_cli.answers import tell
-from eyot_cli.api import ask
+from eyot_cli.api import ask, why_refused
+from eyot_cli.command_client import CommandClient
 from eyot_cli.confirm import confirm, force
 from eyot_cli.consumer_info import consumer_of, every_consumer
 from eyot_cli.failure import Failure
+from eyot_cli.names import stream_name
 from eyot_cli.reports import consumer_report
 from eyot_cli.seconds import seconds
 from eyot_cli.show import console, count, print_json, print_table, span
 from eyot_cli.stored import print_stored, stored_of
 from eyot_cli.target import Target
+from eyot_wire.jetstream import error_codes as codes
 
 #: An answer of the server to a pull request that holds no message.
 _STATUS = "Status"
@@ -32,7 +34,7 @@ def consumer() -> None:
 
 
 @consumer.command("ls")
-@click.argument("stream")
+@click.argument("stream", callback=stream_name)
 @click.pass_obj
 def listing(target: Target, stream: str) -> None:
     """List the consumers of STREAM."""
@@ -54,8 +56,8 @@ def listing(target: Target, stream: str) -> None:
 
 
 @consumer.command("info")
-@click.argument("stream")
-@click.argument("name")
+@click.argument("stream", callback=stream_name)
+@click.argument("name", callback=stream_name)
 @click.pass_obj
 def details(target: Target, stream: str, name: str) -> None:
     """Show configuration and state of one consumer."""
@@ -85,8 +87,8 @@ def details(target: Target, stream: str, name: str) -> None:
 
 
 @consumer.command("add")
-@click.argument("stream")
-@click.argument("name")
+@click.argument("stream", callback=stream_name)
+@click.argument("name", callback=stream_name)
 @click.option("--filter", "filters", multiple=True, metavar="SUBJECT", help="only these subjects")
 @click.option("--deliver", default="all", metavar="FROM", help="all, new, last, last_per_subject or a sequence")
 @click.option("--ack", type=click.Choice(["explicit", "all", "none"]), default="explicit", help="which acks are needed")
@@ -139,8 +141,8 @@ def _delivery(text: str) -> dict[str, Any]:
 
 
 @consumer.command("rm")
-@click.argument("stream")
-@click.argument("name")
+@click.argument("stream", callback=stream_name)
+@click.argument("name", callback=stream_name)
 @force
 @click.pass_obj
 def remove(target: Target, stream: str, name: str, force: bool) -> None:
@@ -151,8 +153,8 @@ def remove(target: Target, stream: str, name: str, force: bool) -> None:
 
 
 @consumer.command("pause")
-@click.argument("stream")
-@click.argument("name")
+@click.argument("stream", callback=stream_name)
+@click.argument("name", callback=stream_name)
 @click.argument("until")
 @click.pass_obj
 def pause(target: Target, stream: str, name: str, until: str) -> None:
@@ -166,8 +168,8 @@ def pause(target: Target, stream: str, name: str, until: str) -> None:
 
 
 @consumer.command("resume")
-@click.argument("stream")
-@click.argument("name")
+@click.argument("stream", callback=stream_name)
+@click.argument("name", callback=stream_name)
 @click.pass_obj
 def resume(target: Target, stream: str, name: str) -> None:
     """Deliver again."""
@@ -189,8 +191,8 @@ def _moment(text: str) -> str:
 
 
 @consumer.command("next")
-@click.argument("stream")
-@click.argument("name")
+@click.argument("stream", callback=stream_name)
+@click.argument("name", callback=stream_name)
 @click.option("--count", "-n", "most", type=click.IntRange(min=1), default=1, help="end after so many messages")
 @click.option("--ack/--no-ack", default=True, help="acknowledge what was printed, and wait until that is on flash")
 @click.option("--wait", "wait_s", callback=seconds, default="5s", metavar="TIME", help="how long to wait for each")
@@ -198,19 +200,22 @@ def _moment(text: str) -> str:
 def take(target: Target, stream: str, name: str, most: int, ack: bool, wait_s: float) -> None:
     """Pull messages of the consumer NAME of STREAM and print them."""
 
-    async def pull(client: Client) -> None:
+    async def pull(client: CommandClient) -> None:
         prefix = f"$JS.{target.domain}.API" if target.domain else "$JS.API"
         body = msgspec.json.encode({"batch": 1, "expires": round(wait_s * 1e9)})
         for _ in range(most):
             # Not `request`: that takes an answer without responders for an error, and its inbox for one answer.
             inbox = await client.subscribe(client.new_inbox(), max_msgs=1)
-            await client.publish(f"{prefix}.CONSUMER.MSG.NEXT.{stream}.{name}", body, reply=inbox.subject)
+            subject = f"{prefix}.CONSUMER.MSG.NEXT.{stream}.{name}"
+            await client.publish(subject, body, reply=inbox.subject)
+            await client.confirm(subject)
             try:
                 message = await inbox.next_msg(timeout=wait_s + 5)
             except NatsTimeoutError:
                 raise Failure(f"no answer of {stream} > {name}") from None
             status = (message.headers or {}).get(_STATUS)
             if status == "503":
+                await why_refused(target, client, f"CONSUMER.INFO.{stream}.{name}", told=codes.JSConsumerNotFoundErr)
                 raise Failure(f"{stream} has no consumer {name}: eyot consumer ls {stream} lists them")
             if status in ("404", "408"):
                 raise Failure(f"no message within {span(wait_s)}")

@@ -18,7 +18,7 @@ from eyot_cli.failure import Failure
 from eyot_cli.messages import next_of
 from eyot_cli.show import console, print_json, print_line, span
 from eyot_cli.stored import payload_member
-from eyot_cli.target import TIMEOUT_S, Target, said
+from eyot_cli.target import TIMEOUT_S, Target
 from eyot_wire.quoting import printable
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from nats.aio.client import Client
     from nats.aio.msg import Msg
+
+    from eyot_cli.command_client import CommandClient
 
 SERVER_ADVISORIES: Final = (
     "$SYS.ACCOUNT.*.CONNECT",
@@ -111,7 +113,7 @@ def events(
             "no events are chosen: leave out --no-srv-advisory, or add --js-advisory, --js-metric or --subjects"
         )
 
-    async def listen(client: Client) -> None:
+    async def listen(client: CommandClient) -> None:
         chosen = [*(SERVER_ADVISORIES if server and await _is_system(client, own) else ()), *own]
         arrived = await _subscribe(client, chosen)
         if not target.as_json:
@@ -126,19 +128,16 @@ def events(
     target.with_client(listen)
 
 
-async def _subscribe(client: Client, subjects: list[str]) -> asyncio.Queue[Msg]:
-    """Return a queue of what arrives on the subjects. Raises Failure if the login may not subscribe."""
+async def _subscribe(client: CommandClient, subjects: list[str]) -> asyncio.Queue[Msg]:
+    """Return a queue of what arrives on the subjects. Raises PermissionViolation if the login may not subscribe."""
     arrived: asyncio.Queue[Msg] = asyncio.Queue()
 
     async def note(message: Msg) -> None:
         arrived.put_nowait(message)
 
-    before = client.last_error
     for subject in subjects:
         await client.subscribe(subject, cb=note)
-    await client.flush()
-    if client.last_error is not before and client.last_error is not None:  # the connection outlasts a refusal
-        raise Failure(f"{said(client.last_error)}: name a login that may subscribe to it")
+        await client.confirm(subject)
     return arrived
 
 

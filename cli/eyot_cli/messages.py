@@ -14,7 +14,10 @@ from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeoutError
 from nats.js.errors import NoStreamResponseError
 
+from eyot_cli.api import why_refused
+from eyot_cli.command_client import CommandClient
 from eyot_cli.failure import Failure
+from eyot_cli.names import subject_to_publish, subject_to_subscribe
 from eyot_cli.refusals import no_responders, no_stream, refusal
 from eyot_cli.seconds import seconds
 from eyot_cli.show import console, print_json, print_payload
@@ -26,7 +29,7 @@ LOOK_S = 0.5
 
 
 @click.command("pub")
-@click.argument("subject")
+@click.argument("subject", callback=subject_to_publish)
 @click.argument("payload", required=False)
 @click.option("--header", "-H", multiple=True, metavar="NAME:VALUE", help="a header; may be given several times")
 @click.option("--ack", is_flag=True, help="publish to a stream and wait until it is on flash there")
@@ -36,11 +39,12 @@ def publish(target: Target, subject: str, payload: str | None, header: tuple[str
     body = sys.stdin.buffer.read() if payload is None else payload.encode()
     headers = parse_headers(header)
 
-    async def send(client: Client) -> None:
+    async def send(client: CommandClient) -> None:
         if ack:
             try:
                 answer = await target.jetstream(client).publish(subject, body, headers=headers)
             except NoStreamResponseError:
+                await why_refused(target, client, "INFO")
                 raise no_stream(subject) from None
             if target.as_json:
                 print_json({"stream": answer.stream, "seq": answer.seq, "duplicate": bool(answer.duplicate)})
@@ -50,13 +54,13 @@ def publish(target: Target, subject: str, payload: str | None, header: tuple[str
                 )
             return
         await client.publish(subject, body, headers=headers)
-        await client.flush()
+        await client.confirm(subject)
 
     target.with_client(send)
 
 
 @click.command("request")
-@click.argument("subject")
+@click.argument("subject", callback=subject_to_publish)
 @click.argument("payload", required=False)
 @click.option("--header", "-H", multiple=True, metavar="NAME:VALUE", help="a header; may be given several times")
 @click.option(
@@ -93,7 +97,7 @@ def request(
     body = sys.stdin.buffer.read() if payload is None else payload.encode()
     headers = parse_headers(header)
 
-    async def ask(client: Client) -> None:
+    async def ask(client: CommandClient) -> None:
         for _ in range(count):
             if replies == 1:
                 _print_answer((await _one_answer(client, subject, body, headers, timeout_s)).data)
@@ -110,15 +114,18 @@ async def _one_answer(
         return await client.request(subject, body, timeout=timeout_s, headers=headers)
     except NoRespondersError:
         raise no_responders(subject) from None
+    except NatsTimeoutError:
+        raise Failure(f"no answer on {subject} in {timeout_s:g} s: --timeout waits longer") from None
 
 
 async def _print_answers(
-    client: Client, subject: str, body: bytes, headers: dict[str, str] | None, replies: int, timeout_s: float
+    client: CommandClient, subject: str, body: bytes, headers: dict[str, str] | None, replies: int, timeout_s: float
 ) -> None:
     """Send a request and print so many answers, or with 0 all that come in time. Raises Failure if fewer come."""
     inbox = client.new_inbox()
     answers = await client.subscribe(inbox)
     await client.publish(subject, body, reply=inbox, headers=headers)
+    await client.confirm(subject)
     got, deadline = 0, asyncio.get_running_loop().time() + timeout_s
     with suppress(NatsTimeoutError):
         while replies == 0 or got < replies:
@@ -189,14 +196,14 @@ async def next_of(target: Target, client: Client, arrived: asyncio.Queue[Msg]) -
 
 
 @click.command("sub")
-@click.argument("subject")
+@click.argument("subject", callback=subject_to_subscribe)
 @click.option("--count", "-n", type=click.IntRange(min=1), help="end after so many messages")
 @click.option("--queue", "-q", default="", help="queue group")
 @click.pass_obj
 def subscribe(target: Target, subject: str, count: int | None, queue: str) -> None:
     """Print messages published to SUBJECT."""
 
-    async def listen(client: Client) -> None:
+    async def listen(client: CommandClient) -> None:
         done = asyncio.Event()
         seen = 0
 
@@ -210,7 +217,7 @@ def subscribe(target: Target, subject: str, count: int | None, queue: str) -> No
                 done.set()
 
         await client.subscribe(subject, queue=queue, cb=show)
-        await client.flush()
+        await client.confirm(subject)
         await until_done(target, client, done)
 
     target.with_client(listen)

@@ -30,6 +30,7 @@ from eyot_cli.api import ask
 from eyot_cli.confirm import confirm, force
 from eyot_cli.failure import Failure
 from eyot_cli.names import bucket_name
+from eyot_cli.refusals import in_bucket, no_bucket
 from eyot_cli.show import console, count, print_json, print_table, size
 from eyot_cli.sizes import size_bytes
 from eyot_cli.stream_info import every_stream, info_of
@@ -66,7 +67,8 @@ def add(
         "max_age": ttl or 0, "max_bytes": max_bucket_size or -1, "max_msgs": -1, "max_consumers": -1, "storage": storage,
         "num_replicas": replicas, "retention": "limits", "discard": "new", "allow_rollup_hdrs": True, "allow_direct": True,
     }  # fmt: skip
-    found = target.with_client(lambda client: ask(target, client, f"STREAM.CREATE.OBJ_{bucket}", config))
+    with in_bucket("object", bucket):
+        found = target.with_client(lambda client: ask(target, client, f"STREAM.CREATE.OBJ_{bucket}", config))
     tell(target, found, f"bucket {bucket} is made")
 
 
@@ -114,7 +116,8 @@ def _list_objects(target: Target, bucket: str) -> None:
 def details(target: Target, bucket: str, name: str | None) -> None:
     """Show BUCKET, or its object NAME."""
     if name is None:
-        found = target.with_client(lambda client: ask(target, client, f"STREAM.INFO.OBJ_{bucket}", {}))
+        with in_bucket("object", bucket):
+            found = target.with_client(lambda client: ask(target, client, f"STREAM.INFO.OBJ_{bucket}", {}))
         if target.as_json:
             print_json(found)
             return
@@ -224,7 +227,8 @@ def delete(target: Target, bucket: str, name: str | None, force: bool) -> None:
     """Delete the object NAME, or the whole BUCKET."""
     if name is None:
         confirm(f"delete the bucket {bucket} with all its objects?", forced=force)
-        found = target.with_client(lambda client: ask(target, client, f"STREAM.DELETE.OBJ_{bucket}", {}))
+        with in_bucket("object", bucket):
+            found = target.with_client(lambda client: ask(target, client, f"STREAM.DELETE.OBJ_{bucket}", {}))
         tell(target, found, f"bucket {bucket} is deleted")
         return
     _at_home(target)
@@ -250,7 +254,9 @@ def seal(target: Target, bucket: str, force: bool) -> None:
         config = (await ask(target, client, f"STREAM.INFO.OBJ_{bucket}", {}))["config"]
         return await ask(target, client, f"STREAM.UPDATE.OBJ_{bucket}", config | {"sealed": True})
 
-    tell(target, target.with_client(close), f"bucket {bucket} is sealed")
+    with in_bucket("object", bucket):
+        sealed = target.with_client(close)
+    tell(target, sealed, f"bucket {bucket} is sealed")
 
 
 @asynccontextmanager
@@ -259,7 +265,7 @@ async def _bucket(target: Target, client: Client, bucket: str) -> AsyncIterator[
     try:
         yield await target.jetstream(client).object_store(bucket)
     except BucketNotFoundError:
-        raise Failure(f"there is no bucket {bucket}: eyot object add {bucket} makes it") from None
+        raise no_bucket("object", bucket) from None
     except (ObjectNotFoundError, ObjectDeletedError):
         raise Failure(f"{bucket} has no such object: eyot object ls {bucket} lists them") from None
     except DigestMismatchError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from eyot_cli.failure import Failure
@@ -13,6 +15,7 @@ REMEDIES: Final = {
     codes.JSConsumerNameExistErr: "eyot consumer info shows the one that there is",
     codes.JSConsumerAlreadyExists: "eyot consumer info shows the one that there is",
     codes.JSNoMessageFoundErr: "eyot stream info shows the first and last sequence",
+    codes.JSStreamMsgDeleteFailedF: "eyot stream info shows the first and last sequence",
     codes.JSNotEnabledForAccountErr: "the account's configuration lacks jetstream: enabled",
     codes.JSStreamNameExistErr: "eyot stream edit changes the one that there is",
     codes.JSStreamNameExistRestoreFailedErr: "a restore makes the stream: eyot stream rm deletes the one that there is",
@@ -21,10 +24,46 @@ REMEDIES: Final = {
 }
 
 
-def refusal(description: str | None, err_code: int | None) -> Failure:
+class Refusal(Failure):
+    """An error of the API, by its number."""
+
+    def __init__(self, text: str, err_code: int | None) -> None:
+        super().__init__(text)
+        self.err_code = err_code
+
+
+def refusal(description: str | None, err_code: int | None) -> Refusal:
     """Return an error of the API as one line: the server's words, the number, and the next step where one is known."""
     remedy = REMEDIES.get(err_code or 0)
-    return Failure(f"{description} ({err_code})" + (f": {remedy}" if remedy else ""))
+    return Refusal(f"{description} ({err_code})" + (f": {remedy}" if remedy else ""), err_code)
+
+
+@contextmanager
+def in_bucket(kind: str, bucket: str, no_message: str = "") -> Iterator[None]:
+    """Say in words of a bucket what the API says of its stream. `kind`: kv or object; `no_message`: what a missing message means."""
+    try:
+        yield
+    except Refusal as error:
+        if error.err_code == codes.JSStreamNotFoundErr:
+            raise no_bucket(kind, bucket) from None
+        if error.err_code == codes.JSStreamNameExistErr:
+            there = f"the bucket {bucket} is there with another configuration"
+            raise Failure(f"{there}: eyot {kind} info {bucket} shows it") from None
+        if error.err_code == codes.JSNoMessageFoundErr and no_message:
+            raise Failure(no_message) from None
+        raise
+
+
+def no_bucket(kind: str, bucket: str) -> Failure:
+    """Return the error of a bucket that is not there."""
+    return Failure(f"there is no bucket {bucket}: eyot {kind} ls lists the buckets, eyot {kind} add {bucket} makes it")
+
+
+def denied(text: str) -> Failure:
+    """Return the error of what the user's permissions do not allow."""
+    return Failure(
+        f"{text}: name another login by --user, --creds, --nkey or --context, or give this one the permission"
+    )
 
 
 def cannot_connect(server: str, why: str, *, is_reached: bool, login_remedy: str = "") -> Failure:
@@ -43,6 +82,13 @@ def cannot_connect(server: str, why: str, *, is_reached: bool, login_remedy: str
 def no_stream(subject: str) -> Failure:
     """Return the error of a message that was to be stored."""
     return Failure(f"no stream stores {subject}: eyot stream add NAME --subjects {subject} makes one")
+
+
+def no_jetstream(domain: str | None) -> Failure:
+    """Return the error of a request of the API that nobody received."""
+    prefix = f"$JS.{domain}.API" if domain else "$JS.API"
+    known = f"domain {domain} cannot be reached" if domain else "the server has no JetStream"
+    return Failure(f"no responders on {prefix}: {known}, or this account may not use it")
 
 
 def no_responders(subject: str) -> Failure:

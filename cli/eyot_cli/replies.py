@@ -16,14 +16,16 @@ from nats.errors import Error as NatsError
 
 from eyot_cli.failure import Failure
 from eyot_cli.messages import parse_headers, print_message, until_done
+from eyot_cli.names import subject_to_subscribe
 from eyot_cli.seconds import seconds
 from eyot_cli.show import print_line
 from eyot_cli.target import Target, said
 from eyot_cli.templates import Values, check_template, fill
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
     from nats.aio.msg import Msg
+
+    from eyot_cli.command_client import CommandClient
 
 #: Stands for a space within a template's function while a command is split into words.
 _GAP = "\x1f"
@@ -87,19 +89,19 @@ def _failed(why: str) -> dict[str, str]:
     return {ERROR_CODE: "500", ERROR: why}
 
 
-async def _send(client: Client, request: Msg, answer: tuple[bytes, dict[str, str]]) -> None:
+async def _send(client: CommandClient, request: Msg, answer: tuple[bytes, dict[str, str]]) -> None:
     if not request.reply:
         print_line(f"eyot: {request.subject}: published without a reply subject, so nobody waits", error=True)
         return
     try:
         await client.publish(request.reply, answer[0], headers=answer[1] or None)
-        await client.flush()
+        await client.confirm(request.reply)
     except NatsError as error:  # an answer above max_payload, say; the next request may be answered
         print_line(f"eyot: {request.subject}: not answered: {said(error)}", error=True)
 
 
 @click.command("reply")
-@click.argument("subject")
+@click.argument("subject", callback=subject_to_subscribe)
 @click.argument("payload", required=False)
 @click.option("--command", metavar="COMMAND", help="answer with the output of this command")
 @click.option("--echo", is_flag=True, help="answer with the request, the default without PAYLOAD and --command")
@@ -136,7 +138,7 @@ def reply(
         check_template(value)
     answer = Answer(None if payload is None else check_template(payload), _words(command), headers, timeout_s)
 
-    async def serve(client: Client) -> None:
+    async def serve(client: CommandClient) -> None:
         done = asyncio.Event()
         seen = 0
 
@@ -155,7 +157,7 @@ def reply(
         subscription = await client.subscribe(subject, queue=queue, cb=respond)
         if count is not None:
             await subscription.unsubscribe(limit=count)  # later requests go to others of the queue group
-        await client.flush()
+        await client.confirm(subject)
         await until_done(target, client, done)
 
     target.with_client(serve)

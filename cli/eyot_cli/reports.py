@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from eyot_cli.consumer_info import consumer_of, every_consumer
+from eyot_cli.names import stream_name
 from eyot_cli.show import console, count, print_json, print_table, size, span
 from eyot_cli.stream_info import every_stream, info_of
 from eyot_cli.target import Target
@@ -51,7 +52,7 @@ def _streams(target: Target, found: list[dict[str, Any]]) -> None:
 
 
 @click.command("report")
-@click.argument("stream")
+@click.argument("stream", callback=stream_name)
 @watch_option
 @click.pass_obj
 def consumer_report(target: Target, stream: str, watch_s: float | None) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from nats.aio.client import Client
 from nats.errors import Error as NatsError
+
+from eyot_cli.command_client import CommandClient
 
 #: nats.go's words (`ErrSecureConnWanted`)
 NOT_AVAILABLE = "nats: secure connection not available"
 
 
-class SecureClient(Client):
+class SecureClient(CommandClient):
     """A client whose CONNECT, which carries the password, leaves over TLS only.
 
     `_process_info` and `_connect_command` are nats-py's own methods. The first reads the server's INFO before any

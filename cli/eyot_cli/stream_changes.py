@@ -11,6 +11,7 @@ from eyot_cli.answers import tell
 from eyot_cli.api import ask
 from eyot_cli.confirm import confirm, force
 from eyot_cli.failure import Failure
+from eyot_cli.names import stream_name
 from eyot_cli.show import console, count, print_json, print_table
 from eyot_cli.stored import get_stored, in_order, print_stored, stored_of
 from eyot_cli.stream_options import changed_config, options_of_stream
@@ -31,7 +32,7 @@ STREAM_DEFAULTS: dict[str, Any] = {
 
 
 @click.command("add")
-@click.argument("name")
+@click.argument("name", callback=stream_name)
 @options_of_stream(new=True)
 @click.pass_obj
 def add(target: Target, /, name: str, **given: Any) -> None:
@@ -44,7 +45,7 @@ def add(target: Target, /, name: str, **given: Any) -> None:
 
 
 @click.command("edit")
-@click.argument("name")
+@click.argument("name", callback=stream_name)
 @options_of_stream(new=False)
 @force
 @click.pass_obj
@@ -70,7 +71,7 @@ def edit(target: Target, /, name: str, force: bool, **given: Any) -> None:
 
 
 @click.command("rm")
-@click.argument("name")
+@click.argument("name", callback=stream_name)
 @force
 @click.pass_obj
 def remove(target: Target, name: str, force: bool) -> None:
@@ -85,7 +86,7 @@ def remove(target: Target, name: str, force: bool) -> None:
 
 
 @click.command("purge")
-@click.argument("name")
+@click.argument("name", callback=stream_name)
 @click.option("--subject", metavar="SUBJECT", help="only messages of this subject")
 @click.option("--keep", type=click.IntRange(min=0), metavar="N", help="keep the newest N")
 @click.option("--seq", type=click.IntRange(min=1), metavar="N", help="only messages before this sequence")
@@ -103,7 +104,7 @@ def purge(target: Target, name: str, subject: str | None, keep: int | None, seq:
 
 
 @click.command("get")
-@click.argument("name")
+@click.argument("name", callback=stream_name)
 @click.argument("seq", type=click.IntRange(min=1), required=False)
 @click.option("--last-for", metavar="SUBJECT", help="the last message of this subject")
 @click.pass_obj
@@ -119,7 +120,7 @@ def get(target: Target, name: str, seq: int | None, last_for: str | None) -> Non
 
 
 @click.command("view")
-@click.argument("name")
+@click.argument("name", callback=stream_name)
 @click.option("--subject", default=">", metavar="SUBJECT", help="only messages of this subject")
 @click.option("--from", "start_seq", type=click.IntRange(min=1), metavar="SEQ", help="the first sequence")
 @click.option("--count", "-n", "most", type=click.IntRange(min=1), default=20, help="end after so many")
@@ -135,7 +136,7 @@ def view(target: Target, name: str, subject: str, start_seq: int | None, most: i
 
 
 @click.command("rmm")
-@click.argument("name")
+@click.argument("name", callback=stream_name)
 @click.argument("seq", type=click.IntRange(min=1))
 @click.option("--erase/--no-erase", default=True, help="overwrite the payload, too")
 @force
@@ -149,7 +150,7 @@ def remove_message(target: Target, name: str, seq: int, erase: bool, force: bool
 
 
 @click.command("subjects")
-@click.argument("name")
+@click.argument("name", callback=stream_name)
 @click.argument("subject", default=">")
 @click.pass_obj
 def subjects(target: Target, name: str, subject: str) -> None:

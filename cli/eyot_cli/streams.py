@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from eyot_cli.api import ask
+from eyot_cli.names import stream_name
 from eyot_cli.reports import stream_report
 from eyot_cli.show import console, count, print_json, print_table, size, span
 from eyot_cli.stream_changes import STREAM_CHANGES
@@ -50,7 +51,7 @@ def _list(target: Target, found: list[dict[str, Any]]) -> None:
 
 
 @stream.command("info")
-@click.argument("name")
+@click.argument("name", callback=stream_name)
 @click.pass_obj
 def details(target: Target, name: str) -> None:
     """Show configuration and state of one stream."""

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from eyot_cli import contexts
 from eyot_cli.failure import Failure
-from eyot_cli.refusals import cannot_connect, refusal
+from eyot_cli.refusals import cannot_connect, denied, no_jetstream, refusal
 from eyot_wire.trust.creds import Credentials, parse_creds
 from eyot_wire.trust.nkey import NkeyError, is_public
 from eyot_wire.trust.tls import verifying_context
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from nats.aio.client import Client
     from nats.js import JetStreamContext
+
+    from eyot_cli.command_client import CommandClient
 
 DEFAULT_CONTROL = "/run/eyot/control.sock"
 DEFAULT_SERVER = "nats://127.0.0.1:4222"
@@ -119,11 +121,11 @@ class Target:
             raise Failure(f"{self.control}{path} answered {answer.status_code}: {answer.text.strip()}")
         return answer.content
 
-    def with_client(self, action: Callable[[Client], Awaitable[T]]) -> T:
+    def with_client(self, action: Callable[[CommandClient], Awaitable[T]]) -> T:
         """Run `action` with a connected NATS client. Raises Failure in the server's own words."""
         return self.with_clients(1, lambda clients: action(clients[0]))
 
-    def with_clients(self, number: int, action: Callable[[list[Client]], Awaitable[T]]) -> T:
+    def with_clients(self, number: int, action: Callable[[list[CommandClient]], Awaitable[T]]) -> T:
         """Run `action` with so many connected NATS clients. Raises Failure in the server's own words."""
         if self.device:
             raise _here_only("--device", DEVICE_COMMANDS)
@@ -132,9 +134,9 @@ class Target:
         import asyncio
 
         from nats.errors import Error as NatsError
-        from nats.js.errors import APIError
+        from nats.js.errors import APIError, ServiceUnavailableError
 
-        clients: list[Client] = []
+        clients: list[CommandClient] = []
 
         async def run() -> T:
             try:
@@ -143,9 +145,11 @@ class Target:
                 try:
                     return await action(clients)
                 except APIError as error:
+                    if isinstance(error, ServiceUnavailableError) and error.err_code is None:  # nobody answered
+                        raise no_jetstream(self.domain) from error
                     raise refusal(error.description, error.err_code) from error
                 except (NatsError, TimeoutError) as error:
-                    raise Failure(said(error)) from error
+                    raise _failed(error, next(filter(None, (each.refused() for each in clients)), "")) from error
             finally:
                 for client in clients:
                     await client.close()
@@ -204,7 +208,7 @@ class Target:
     def jetstream(self, client: Client) -> JetStreamContext:
         return client.jetstream(domain=self.domain, timeout=TIMEOUT_S)
 
-    async def _connect(self) -> Client:
+    async def _connect(self) -> CommandClient:
         """Connect to the first server that answers. Raises what the last one said."""
         from nats.errors import Error as NatsError
 
@@ -215,10 +219,10 @@ class Target:
                 return await replace(target, given_server=each)._connect_to_one()
         return await replace(target, given_server=last)._connect_to_one()
 
-    async def _connect_to_one(self) -> Client:
-        from nats.aio.client import Client
+    async def _connect_to_one(self) -> CommandClient:
         from nats.errors import NoServersError
 
+        from eyot_cli.command_client import CommandClient
         from eyot_cli.secure_client import SecureClient
 
         errors: list[Exception] = []
@@ -226,6 +230,7 @@ class Target:
         async def note(error: Exception) -> None:
             """Ignore the error: the one that ends the command is raised and printed once."""
             errors.append(error)
+            client.note_error(error)
 
         if self.creds is not None and self.nkey is not None:
             raise Failure("both --creds and --nkey are given (or NATS_CREDS and NATS_NKEY): leave one out")
@@ -239,7 +244,7 @@ class Target:
         scheme = scheme.lower()
         if scheme not in ("", "nats", "tls"):
             raise Failure(f"{self.shown_server}: expected nats://HOST:PORT or tls://HOST:PORT")
-        client = SecureClient() if scheme == "tls" or self.tls.are_given else Client()
+        client = SecureClient() if scheme == "tls" or self.tls.are_given else CommandClient()
         try:
             await client.connect(
                 scheme + separator + rest,
@@ -303,6 +308,17 @@ def _read_seed(path: Path) -> str:
     if not is_public(credentials.public_key(), "U"):
         raise Failure(f"{path}: not the seed of a user's nkey, which begins with SU")
     return credentials.seed
+
+
+def _failed(error: Exception, refused: str) -> Failure:
+    """Return the error of an action. `refused`: what the server refused meanwhile, which explains why an answer does not come."""
+    from eyot_cli.command_client import PermissionViolation
+
+    if isinstance(error, PermissionViolation) or (refused and isinstance(error, TimeoutError)):
+        return denied(refused if isinstance(error, TimeoutError) else said(error))
+    if isinstance(error, TimeoutError):
+        return Failure(f"{said(error)}: no answer came in time, and the log of the server may tell why")
+    return Failure(said(error))
 
 
 def said(error: BaseException) -> str:

@@ -15,6 +15,7 @@ import msgspec
 
 from eyot_cli.failure import Failure
 from eyot_cli.messages import parse_headers
+from eyot_cli.names import subject_to_publish
 from eyot_cli.seconds import seconds
 from eyot_cli.show import print_json, print_line
 from eyot_cli.target import Target
@@ -75,7 +76,7 @@ class Report(msgspec.Struct):
 
 
 @click.command("trace")
-@click.argument("subject")
+@click.argument("subject", callback=subject_to_publish)
 @click.argument("payload", default="")
 @click.option("--deliver", is_flag=True, help="deliver the message, too")
 @click.option("--header", "-H", multiple=True, metavar="NAME:VALUE", help="a header; may be given several times")

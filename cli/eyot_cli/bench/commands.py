@@ -13,14 +13,16 @@ from eyot_cli.api import ask
 from eyot_cli.bench.load import CountingParser, publish, publish_acknowledged, received, subscribe
 from eyot_cli.bench.results import Result, print_results
 from eyot_cli.failure import Failure
+from eyot_cli.names import subject_to_publish, subject_to_subscribe
 from eyot_cli.show import print_line
 from eyot_cli.sizes import size_bytes
 from eyot_cli.stream_changes import STREAM_DEFAULTS
 from eyot_cli.target import Target
-from eyot_wire.subject import is_valid, is_valid_literal
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
+
+    from eyot_cli.command_client import CommandClient
 
 Command = Callable[..., None]
 
@@ -31,18 +33,6 @@ def bench() -> None:
 
     The last line tells when the tool itself was the limit, and not the server.
     """
-
-
-def _subject(_context: click.Context, _argument: click.Parameter, text: str) -> str:
-    if not is_valid_literal(text.encode()):
-        raise click.BadParameter(f"{text!r} is no subject to publish to")
-    return text
-
-
-def _pattern(_context: click.Context, _argument: click.Parameter, text: str) -> str:
-    if not is_valid(text.encode()):
-        raise click.BadParameter(f"{text!r} is no subject")
-    return text
 
 
 def _amount(function: Command) -> Command:
@@ -60,7 +50,7 @@ _size = click.option("--size", callback=size_bytes, default="128", metavar="SIZE
 
 
 @bench.command("pub")
-@click.argument("subject", callback=_subject)
+@click.argument("subject", callback=subject_to_publish)
 @_amount
 @_size
 @click.pass_obj
@@ -70,7 +60,7 @@ def pub(target: Target, subject: str, msgs: int, clients: int, size: int) -> Non
     The clients share the messages. The time ends when the server has read the last one.
     """
 
-    async def run(connected: list[Client]) -> None:
+    async def run(connected: list[CommandClient]) -> None:
         _check_size(connected[0], size)
         await _measure(
             target, f"Published to {subject}",
@@ -81,7 +71,7 @@ def pub(target: Target, subject: str, msgs: int, clients: int, size: int) -> Non
 
 
 @bench.command("sub")
-@click.argument("subject", callback=_pattern)
+@click.argument("subject", callback=subject_to_subscribe)
 @_amount
 @click.pass_obj
 def sub(target: Target, subject: str, msgs: int, clients: int) -> None:
@@ -91,7 +81,7 @@ def sub(target: Target, subject: str, msgs: int, clients: int) -> None:
     messages, when this has subscribed.
     """
 
-    async def run(connected: list[Client]) -> None:
+    async def run(connected: list[CommandClient]) -> None:
         counting: list[CountingParser] = [await subscribe(client, subject) for client in connected]
         print_line(f"Subscribed to {subject}: waiting for {msgs} messages", error=True)
         await _measure(target, f"Received on {subject}", [received(each, msgs) for each in counting])
@@ -100,7 +90,7 @@ def sub(target: Target, subject: str, msgs: int, clients: int) -> None:
 
 
 @bench.command("js")
-@click.argument("subject", callback=_subject)
+@click.argument("subject", callback=subject_to_publish)
 @_amount
 @_size
 @click.option(
@@ -133,7 +123,7 @@ def js(
     stream.
     """
 
-    async def run(connected: list[Client]) -> None:
+    async def run(connected: list[CommandClient]) -> None:
         first = connected[0]
         _check_size(first, size)
         if create:

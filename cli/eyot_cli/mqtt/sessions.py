@@ -128,8 +128,7 @@ async def asked_part(target: Target, client: Client, what: str, body: Any, kind:
         answer = await ask(target, client, what, body)
     except TimeoutError:
         raise Failure(
-            f"no answer to $JS.API.{what}: does this server run eyotd with `mqtt {{ }}` configured, "
-            "and may this user publish there?"
+            f"no answer to $JS.API.{what}: does this server run eyotd with `mqtt {{ }}` configured?"
         ) from None
     answer.pop("type", None)
     try:

@@ -36,6 +36,8 @@ class OneAnswer:
         client: Any = self
         return Msg(client, data=self._answers.pop())
 
+    async def confirm(self, subject: str) -> None: ...
+
     async def unsubscribe(self) -> None: ...
 
 
