@@ -86,7 +86,8 @@ class EmulatedEyotd(ServerProcess):
 def load_modules(package: Package) -> int:
     """Load every compiled module that pyproject.toml names; return how many there are."""
     named = tomllib.loads((TOP / "pyproject.toml").read_text())["tool"]["setuptools"]["ext-modules"]
-    modules = [module["name"] for module in named]
+    # The hub's modules stay out of devices.
+    modules = [module["name"] for module in named if not module["name"].startswith("eyot_hub.")]
     library = package.folder / "usr/lib/eyot/python"
     package.run(
         "-c",
