@@ -7,21 +7,50 @@ decimals and fractions numbers, map keys text.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from io import BytesIO
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import cbor2
 import msgspec
+
+MANTISSA_BITS_MAX: Final = 1000  # 300 digits
+
+
+def _refuse(_value: Any, _immutable: bool) -> NoReturn:
+    raise cbor2.CBORDecodeError("shared values are not taken")
+
+
+def _parts(value: Any) -> tuple[int, int]:
+    """Return exponent and mantissa of a decimal or big float."""
+    exponent, mantissa = value
+    if not (isinstance(exponent, int) and isinstance(mantissa, int)) or mantissa.bit_length() > MANTISSA_BITS_MAX:
+        raise cbor2.CBORDecodeError("a number has a part that is no integer, or is too long")
+    return exponent, mantissa
+
+
+def _decimal(value: Any, _immutable: bool) -> Decimal:
+    exponent, mantissa = _parts(value)
+    return Decimal((int(mantissa < 0), tuple(map(int, str(abs(mantissa)))), exponent))
+
+
+def _big_float(value: Any, _immutable: bool) -> float:
+    exponent, mantissa = _parts(value)
+    return math.ldexp(mantissa, exponent)
+
+
+#: A decimal of a million bytes takes minutes. Shared values (28, 29) stand in several places: 300 bytes could hold 2**60.
+_TAGS: Final = {4: _decimal, 5: _big_float, 28: _refuse, 29: _refuse}
 
 
 def _cbor(payload: bytes) -> Any:
     """Decode one data item with nothing after it. Raises CBORError."""
     stream = BytesIO(payload)
-    value = cbor2.CBORDecoder(stream).decode()
+    value = cbor2.CBORDecoder(stream, semantic_decoders=_TAGS).decode()
     if stream.tell() != len(payload):
         raise cbor2.CBORDecodeError("trailing bytes after the data item")
     return value

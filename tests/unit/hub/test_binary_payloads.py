@@ -69,6 +69,14 @@ def test_cbors_own() -> None:
         "none": None,
         "tag": "inner",
     }
+    numbers = {"decimal": Decimal("-273.15"), "small": Decimal("1e-7"), "half": cbor2.CBORTag(5, [-1, 3])}
+    assert decoded("cbor", cbor2.dumps(numbers)) == {"decimal": -273.15, "small": 1e-7, "half": 1.5}
+
+
+def shared(levels: int) -> bytes:
+    """A list of lists, each of which holds the one before it twice: 2**levels values, if one counts each place."""
+    twice = [b"\xd8\x1c\x82" + 2 * (b"\xd8\x1d\x18" + bytes([number])) for number in range(levels)]
+    return b"\x98" + bytes([levels + 1]) + b"\xd8\x1c\x81\x61x" + b"".join(twice)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +93,11 @@ def test_cbors_own() -> None:
         bytes.fromhex("d81c81d81d00"),  # an array that holds itself
         b"\xc2\x5a\x00\x00\xff\xff" + b"\xff" * 65535,  # a number of 150,000 digits
         b"\x61\xff",
+        shared(60),
+        b"\xc4\x82\x01\xc2\x5a\x00\x0d\xbb\xa0" + b"\xff" * 900_000,
+        b"\xc5\x82\x01\xc2\x5a\x00\x0d\xbb\xa0" + b"\xff" * 900_000,
+        bytes.fromhex("c5821a3b9aca0001"),
+        bytes.fromhex("c482f901"),
     ],
     ids=[
         "empty",
@@ -98,6 +111,11 @@ def test_cbors_own() -> None:
         "cycle",
         "digits",
         "utf8",
+        "shared",
+        "long decimal",
+        "long float",
+        "far float",
+        "cut decimal",
     ],
 )
 def test_poison_in_cbor(poison: bytes) -> None:
