@@ -34,6 +34,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+from deltalake.exceptions import DeltaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -125,10 +126,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except ConfigError as error:
         print(f"eyot-hub: {error}", file=sys.stderr)
         return 2
-    except (HubError, PySparkException) as error:
-        print(f"eyot-hub: {_shown(cause(error))}", file=sys.stderr)
-        return 1
-    except OSError as error:
+    except (HubError, PySparkException, OSError, DeltaError) as error:  # the last: of a storage that is away, too
         print(f"eyot-hub: {_shown(cause(error))}", file=sys.stderr)
         return 1
     except Exception as error:

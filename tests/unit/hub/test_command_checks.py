@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from deltalake.exceptions import DeltaError
 
 from eyot_hub.main import main
 
@@ -113,3 +114,17 @@ def test_times(hub: Hub, capsys: pytest.CaptureFixture[str], every: str, problem
         with pytest.raises(SystemExit) as ended:
             hub.run(command, f"--every={every}")
         assert (ended.value.code, problem in capsys.readouterr().err) == (2, True)
+
+
+def test_a_storage_that_is_away(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator's matter, which needs no traceback, whichever of its errors delta-rs raises."""
+    for error in (OSError("Generic S3 error: no answer"), DeltaError("Generic error: no answer")):
+
+        def away(*_: object, error: Exception = error) -> object:
+            raise error
+
+        monkeypatch.setattr("eyot_hub.main.Maintenance.round", away)
+        status, text = hub.run("maintain", "--once")
+        assert status == 1
+        assert text.startswith("eyot-hub: ")
+        assert text.endswith(": no answer\n")
