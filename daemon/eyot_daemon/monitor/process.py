@@ -25,8 +25,8 @@ TASKS_MAX = 1000
 #: Flags with a secret value.
 _SECRET_FLAGS = frozenset(("pass", "auth"))
 _REDACTED = "[REDACTED]"
-#: `scheme://user:password@host`, or with a token for the user.
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+#: `scheme://user:password@host`, or with a token for the user; a password may hold any character.
+_CREDENTIALS = re.compile(r"(?<=://).*(?=@)", re.DOTALL)
 
 
 def redacted(arguments: list[str]) -> list[str]:

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
 from eyot_wire.conf import ConfError, parse_file
-from eyot_wire.conf.values import Plain
+from eyot_wire.conf.values import ConfMap, Plain
 
 REDACTED = "[REDACTED]"
 #: Parts of keys whose values are secret. Rather too many than one too few: only paths of files are excepted.
-_SECRET_KEY = re.compile(r"pass|token|secret|seed|jwt|cred|bearer|cookie|(^|_)key$", re.IGNORECASE)
+_SECRET_KEY = re.compile(r"pass|token|secret|seed|jwt|cred|bearer|cookie|^headers$|(^|_)(key|ek)$", re.IGNORECASE)
 _PATH_KEY = re.compile(r"(_|^)(file|dir|path)$", re.IGNORECASE)
-#: Secrets by their form: user and password of an address, seeds of nkeys, JWTs, bcrypt, PEM.
+#: Secrets by their form: seeds of nkeys, JWTs, bcrypt.
 _SECRET_FORMS = (
-    re.compile(r"(?<=://)[^/@\s]+(?=@)"),
-    re.compile(r"\bS[ACNOUX][A-Z2-7]{50,}"),
-    re.compile(r"\beyJ[\w-]{8,}(?:\.[\w-]*)*"),
-    re.compile(r"\$2[abxy]\$\S+"),
+    re.compile(r"S[ACNOUX][A-Z2-7]{50,}"),
+    re.compile(r"eyJ[\w-]{8,}(?:\.[\w-]*)*"),
+    re.compile(r"\$2[abxy]\$[^\s\"]+"),
+)
+#: Further ones in a value: whatever is before the last @ of an address, whose password may hold any character, and PEM.
+_VALUE_FORMS = (
+    *_SECRET_FORMS,
+    re.compile(r"^[^/@\s]*:(?!//).*(?=@)", re.DOTALL),
+    re.compile(r"(?<=://).*(?=@)", re.DOTALL),
     re.compile(r"-----BEGIN.*", re.DOTALL),
+)
+#: Further ones in a text, of which the rest stays.
+_TEXT_FORMS = (
+    re.compile(r"(?<=://)[^\s\"'/@]*:[^\s\"']*(?=@)"),
+    re.compile(r"(?<=://)[^\s\"'/@]+(?=@)"),
+    *_SECRET_FORMS,
 )
 #: A secret of at least this length is removed wherever it is part of another value (a variable, an address).
 _PART_CHARS_MIN = 4
@@ -31,16 +43,37 @@ def redacted_config(path: str) -> str:
     if not path:
         return "eyotd was started without a configuration file\n"
     try:
-        plain = parse_file(Path(path)).plain()
+        conf = parse_file(Path(path))
     except (ConfError, OSError) as error:
         place = str(error.position) if isinstance(error, ConfError) else str(error.strerror)
         return f"{path} cannot be read at present: {place}\n"  # the text of a ConfError may quote a value
-    return msgspec.json.format(msgspec.json.encode(without_secrets(plain)), indent=2).decode()
+    # A variable may serve an entry alone that a later one replaces: its value is a secret all the same.
+    also: set[str] = set()
+    for key, plain in _replaced(conf):
+        _collect(plain, key, also, inside=False)
+    return msgspec.json.format(msgspec.json.encode(without_secrets(conf.plain(), also)), indent=2).decode()
 
 
-def without_secrets(plain: Plain) -> Plain:
-    """Return a copy in which every secret is `[REDACTED]`."""
-    secrets: set[str] = set()
+def _replaced(conf: ConfMap) -> Iterator[tuple[str, Plain]]:
+    """Yield the entries of a map, and of the maps in it, that later ones replace."""
+    for entry in (*conf, *conf.replaced):
+        for each in entry.value.value if isinstance(entry.value.value, tuple) else (entry.value,):
+            if isinstance(each.value, ConfMap):
+                yield from _replaced(each.value)
+    for entry in conf.replaced:
+        yield entry.key, entry.value.plain()
+
+
+def redacted_text(text: str) -> str:
+    """Return lines of a log, or JSON, without what has the form of a secret."""
+    for form in _TEXT_FORMS:
+        text = form.sub(REDACTED, text)
+    return text
+
+
+def without_secrets(plain: Plain, also: Iterable[str] = ()) -> Plain:
+    """Return a copy in which every secret is `[REDACTED]`. `also`: secrets that have no key in it."""
+    secrets = set(also)
     _collect(plain, "", secrets, inside=False)
     return _copy(plain, "", secrets)
 
@@ -64,7 +97,7 @@ def _collect(value: Plain, key: str, secrets: set[str], *, inside: bool) -> None
 
 def _copy(value: Plain, key: str, secrets: set[str]) -> Plain:
     if isinstance(value, dict):
-        return {name: _copy(each, name, secrets) for name, each in value.items()}
+        return {_without(name, secrets): _copy(each, name, secrets) for name, each in value.items()}
     if isinstance(value, list):
         return [_copy(each, key, secrets) for each in value]
     if isinstance(value, bool) or value is None:
@@ -74,9 +107,14 @@ def _copy(value: Plain, key: str, secrets: set[str]) -> Plain:
         return REDACTED
     if not isinstance(value, str):
         return value
+    return _without(text, secrets)
+
+
+def _without(text: str, secrets: set[str]) -> str:
+    """Return a string without the secrets that are part of it."""
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _PART_CHARS_MIN:
             text = text.replace(secret, REDACTED)
-    for form in _SECRET_FORMS:
+    for form in _VALUE_FORMS:
         text = form.sub(REDACTED, text)
     return text

@@ -62,7 +62,7 @@ class SupportBundle:
         return name, archive(name, self._files(), now_ns // 10**9)
 
     def _files(self) -> Mapping[str, bytes]:
-        from eyot_daemon.monitor.page.redacted_config import redacted_config
+        from eyot_daemon.monitor.page.redacted_config import redacted_config, redacted_text
         from eyot_daemon.monitor.page.report import PageReporter
 
         clients, broker = self._clients, self._clients.broker
@@ -75,9 +75,12 @@ class SupportBundle:
         }
         if (history := self._history()) is not None:
             pages["history.json"] = history
-        files = {path: msgspec.json.format(msgspec.json.encode(page), indent=2) for path, page in pages.items()}
+        shown = {path: msgspec.json.format(msgspec.json.encode(page), indent=2) for path, page in pages.items()}
+        # A stream's description or an error may quote an address with its password.
+        files = {path: redacted_text(page.decode()).encode() for path, page in shown.items()}
         files["configuration.json"] = redacted_config(broker.options.config_file).encode()
-        files["log.txt"] = "".join(f"{line}\n" for line in self.recent.lines()).encode("utf-8", "backslashreplace")
+        lines = "".join(f"{redacted_text(line)}\n" for line in self.recent.lines())
+        files["log.txt"] = lines.encode("utf-8", "backslashreplace")
         return files
 
 
