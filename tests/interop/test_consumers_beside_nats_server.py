@@ -16,6 +16,7 @@ import pytest
 
 from support.eyotd import Eyotd
 from support.js_differential import CONFIG, Ack, Conversation, Delivered, Heard, Operation, Step
+from support.js_operations import block
 from support.js_peer import Peer
 from support.newer_nats_server import NewerNatsServer
 from support.server_process import ServerProcess
@@ -100,6 +101,11 @@ CONVERSATIONS: dict[str, list[Step]] = {
     "who asks for the next message gets it, though a reset came in between": [
         stream(), consumer(), PUB, publish("s.b"), *pull(batch=2), api("CONSUMER.RESET.S.c", {"seq": 1}),
         Ack(0, b'+NXT {"batch":1,"expires":60000000000}', 0), Ack(0, b"+NXT 1", 1), Delivered(1), api("CONSUMER.INFO.S.c", reads=True),
+    ],
+    "a message that nobody wants is the last one, too": [
+        stream(retention="interest"), replace(PUB, header=block([("Nats-Msg-Id", "i1")])),
+        replace(PUB, header=block([("Nats-Expected-Last-Msg-Id", "i0")])), replace(PUB, header=block([("Nats-Expected-Last-Msg-Id", "i1")])),
+        replace(PUB, header=block([("Nats-Expected-Last-Msg-Id", "i1")])), STATE,
     ],
     "times are shown as Go writes them": [
         stream(),

@@ -361,6 +361,7 @@ class MessageStager:
         """Nobody will ever read it: the sequence is used up, the publisher is answered, nothing is kept but the id."""
         seq = self._log.state.last_seq + 1
         self._log.skip_to(txn, seq)
+        self._last_msg_id = verdict.msg_id
         if verdict.rollup:
             batch.note_purged(
                 self._log.purge(txn, subject_filter=subject if verdict.rollup == b"sub" else b"", why="rollup")
