@@ -259,7 +259,7 @@ class SocketTransport:
         return 0 if self._session is None else len(self._session.out)
 
     def admit(self, message_bytes_max: int) -> None:
-        self._read_size = self._read_size_max = READ_SIZE
+        self._read_size_max = READ_SIZE  # grown into: of requests to an API, the first read may already be dear
 
     def input_waits(self) -> bool:
         if self._closing or self._sock.fileno() < 0:
