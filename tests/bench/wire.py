@@ -37,7 +37,7 @@ class Peer:
         """Sends PING and reads until the PONG; returns what came before it."""
         self.socket.sendall(b"PING\r\n")
         seen = b""
-        while not seen.endswith(b"PONG\r\n"):
+        while not seen.endswith((b"PONG\r\n", b"PONG\r\nPING\r\n")):  # the server's own PING may come with it
             data = self.socket.recv(RECEIVE_BYTES)
             if not data:
                 raise ConnectionError(f"the server closed the connection: {seen[-200:]!r}")
