@@ -150,15 +150,9 @@ class Queue:
 
     def _forget_unwanted(self, before: Sequence[bytes]) -> None:
         """Have the stream remove what no queue wants any more, after this one lost filters."""
-        stream = self._context.stream
         if all(subject in self._filters for subject in before):
             return
-        txn = stream.store.begin()
-        stream.retention.drop_unneeded(txn)
-        if txn.parts:
-            stream.store.submit(txn)
-        else:
-            stream.store.abort(txn)
+        self._context.stream.retention.drop_unneeded_now()
         self.recount()
 
     def close(self) -> Consumer | None:

@@ -123,7 +123,7 @@ class Consumers:
 
         def settle(failure: StoreError | None) -> None:
             if failure is None and before != rules.filters_of(config) and not existing.closed:
-                _drop_unneeded(stream)
+                stream.retention.drop_unneeded_now()
             done(existing, failure)
 
         self.reconfigure(existing, config, settle)
@@ -222,16 +222,6 @@ def _read_config(record: bytes) -> StoredConsumer:
         return _decode_stored(record)
     except msgspec.MsgspecError:
         return decode(record, StoredConsumer, strict=False)
-
-
-def _drop_unneeded(stream: "Stream") -> None:
-    """Have a stream with interest retention remove what no consumer needs any more, after one got other filters."""
-    txn = stream.store.begin()
-    stream.retention.drop_unneeded(txn)
-    if txn.parts:
-        stream.store.submit(txn)
-    else:
-        stream.store.abort(txn)
 
 
 def _store(consumer: Consumer, done: "Callable[[StoreError | None], None]") -> None:

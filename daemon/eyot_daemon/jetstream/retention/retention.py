@@ -308,6 +308,16 @@ class Retention:
         else:
             self._sweep(txn)
 
+    def drop_unneeded_now(self) -> None:
+        """Remove what no consumer needs in a transaction of its own: a consumer got other filters."""
+        store = self._stream.store
+        txn = store.begin()
+        self.drop_unneeded(txn)
+        if txn.parts:
+            store.submit(txn)
+        else:
+            store.abort(txn)
+
     def unneeded(self) -> "Unwanted":
         """Return whether no consumer needs a message, with interest retention; to be asked of many messages."""
         out, index = self._downstream, self.index
