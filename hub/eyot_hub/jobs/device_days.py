@@ -8,7 +8,7 @@ round does not grow with the days before. Late readings of earlier days are not 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from fnmatch import fnmatchcase
@@ -106,11 +106,6 @@ def positions_of(days: DeviceDays) -> dict[str, int]:
     ids = device_day_ids([pattern for pattern, _ in days.first])
     pairs = zip(ids, days.first, strict=True)
     return {name: day_position(date.fromisoformat(day)) if day else 0 for name, (_, day) in pairs}
-
-
-def forgotten(patterns: Sequence[str]) -> Mapping[str, int]:
-    """Return what a commit records that brings all rows back."""
-    return dict.fromkeys(device_day_ids(patterns), 0)
 
 
 def device_day_ids(patterns: Sequence[str]) -> list[str]:

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from eyot_hub import columns
 from eyot_hub.grouping import grouped
 from eyot_hub.jobs.config import Config
+from eyot_hub.jobs.erasures import named
 from eyot_hub.jobs.file_rows import codes, row_groups
 from eyot_hub.jobs.files import Place
 from eyot_hub.jobs.lake import open_table
@@ -108,7 +109,8 @@ class FileSummaries:
                 writer.write(part, ())
         written = writer.finish()
         try:
-            self.table.commit(written, {}, files if rewrite else ())
+            # An erasure that came in between has removed its device's rows, which these may name.
+            self.table.commit(written, named(self.table), files if rewrite else ())
         except Fenced as fenced:  # the next run reads these files again
             log.info("summaries are not kept this time: %s", fenced)
             self.table.spec.writer().discard(written)

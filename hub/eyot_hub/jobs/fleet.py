@@ -23,6 +23,7 @@ from eyot_hub.jobs.bronze import bronze_table, row_ids, table_position
 from eyot_hub.jobs.config import Config
 from eyot_hub.jobs.coverage import ORIGIN
 from eyot_hub.jobs.device_statuses import statuses_by_device
+from eyot_hub.jobs.erasures import named
 from eyot_hub.jobs.file_summaries import FileSummaries, by_device
 from eyot_hub.jobs.gaps import QUESTION_S, origins_table
 from eyot_hub.jobs.increments import streams_in
@@ -71,14 +72,18 @@ class Fleet:
         self.table = open_table(config.lake, "fleet", FLEET_SCHEMA)
 
     def run(self) -> list[dict[str, Any]]:
-        """Replace the table with the present fleet; return its rows by device."""
+        """Replace the table with the present fleet; return its rows by device.
+
+        Raises Fenced where a device was erased meanwhile, which the rows may still name.
+        """
         self.table.refresh()
+        erased = named(self.table)
         devices = self._readings().join(self._backlogs(), "device", "left")
         known_until = self._known_until() if self._config.fleet.subjects else {}
         devices = devices.join(statuses_by_device(self._spark, self._config, known_until), "device", "full_outer")
         devices = devices.withColumn("computed_at", F.current_timestamp())
         rows: list[dict[str, Any]] = devices.select(*FLEET_SCHEMA.names).orderBy("device").toArrow().to_pylist()
-        self.table.replace(rows)
+        self.table.replace(rows, erased)
         return rows
 
     def _readings(self) -> DataFrame:

@@ -20,13 +20,12 @@ from pyspark.sql import SparkSession
 from eyot_hub import columns
 from eyot_hub.jobs.bronze import position_id
 from eyot_hub.jobs.config import Config, Gold
-from eyot_hub.jobs.device_days import forgotten
 from eyot_hub.jobs.erasures import keep_up, named
 from eyot_hub.jobs.gold_task import Portion, Readings, Work, compute, percentile_name
 from eyot_hub.jobs.increments import Span, Streams, files_of, new_spans, streams_in
 from eyot_hub.jobs.lake import open_table
 from eyot_hub.jobs.replays import REPLAY_ID, last_replay, uncounted_spans
-from eyot_hub.jobs.retention import FIRST_DAY_ID, REMOVED_ID, first_day
+from eyot_hub.jobs.retention import first_day
 from eyot_hub.jobs.table import Fenced, LakeTable
 from eyot_hub.jobs.table_format import TableFile
 from eyot_wire.go.duration import parse_duration_ns
@@ -103,7 +102,7 @@ class Aggregator:
     def rebuild(self, streams: Streams) -> GoldRound:
         """Recompute every window from all of silver, in one commit that replaces the table's content.
 
-        Windows of days that have left silver stay as they are.
+        Windows of days that have left silver stay as they are, and days that have left gold do not come back.
         """
         done = GoldRound(self._gold.name)
         self.table.refresh()
@@ -124,8 +123,7 @@ class Aggregator:
 
     def _compute(self, spans: list[Span], done: GoldRound, replayed: list[Span], *, recompute: bool = False) -> None:
         work = self._work([*spans, *replayed], keep=not recompute)
-        # A rebuild brings back what left gold, until the next removal.
-        closed = first_day(self.silver) if recompute else max(first_day(self.silver), first_day(self.table))
+        closed = max(first_day(self.silver), first_day(self.table))
         portions = self._portions([*spans, *replayed], closed)
         context = self._spark.sparkContext
         context.setJobDescription(f"gold {self._gold.name}: {len({portion.day for portion in portions})} partitions")
@@ -139,12 +137,7 @@ class Aggregator:
         written = [file for task in computed if task.day in days for file in task.files]
         try:
             positions = {position_id(s.stream, s.created_ns): s.until for s in spans}
-            nothing_left = {REMOVED_ID: 0, FIRST_DAY_ID: 0, **forgotten(self._config.retention.patterns)}
-            positions |= {
-                REPLAY_ID: last_replay(self.silver),
-                **named(self.table),
-                **(nothing_left if recompute else {}),
-            }
+            positions |= {REPLAY_ID: last_replay(self.silver), **named(self.table)}
             self.table.commit(written, positions, replaced)
         except Fenced:
             work.gold.writer().discard(written)

@@ -6,8 +6,8 @@ which no other table refers, leave by their day alone.
 
 - Bronze records for each epoch of a stream up to which sequence its rows left (`removed_until`). `backfill` keeps the rows
   of silver and quarantine whose messages are not in bronze any more.
-- Silver and gold record the first day that has not left (`first_day`). Late readings of earlier days are not taken: they
-  would replace a window of many readings by one of the few late ones.
+- Silver, gold and quarantine record the first day that has not left (`first_day`). No job makes rows of earlier days, neither
+  late readings (they would replace a window of many readings by one of the few late ones) nor again out of bronze.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from datetime import date, datetime, timedelta
 from typing import Final
 
+from eyot_hub.jobs.erasures import named
 from eyot_hub.jobs.table import LakeTable
 
 #: Transaction ids: the number of rows that retention removed from a table, and its first day that has not left.
@@ -51,7 +52,7 @@ def removed_rows(quarantine: LakeTable, silver: Iterable[str]) -> int:
 
 
 def first_day(table: LakeTable) -> str:
-    """Return the first `event_date` that has not left a silver or gold table (2026-01-31); "": no day has."""
+    """Return the first day that has not left a silver or gold table, or the quarantine (2026-01-31); "": no day has."""
     days = table.position(FIRST_DAY_ID) or 0
     return str(day_of(days)) if days else ""
 
@@ -79,5 +80,7 @@ def remove_expired(quarantine: LakeTable, age: timedelta, now: datetime) -> int:
     for file in expired:
         counts[file.partition["silver"]] += file.rows
     positions = {removed_id(name): (quarantine.position(removed_id(name)) or 0) + rows for name, rows in counts.items()}
+    # The last erasure is named, too: that refuses a round of `aggregate` that does not know the new first day.
+    positions |= {FIRST_DAY_ID: day_position(first_kept), **named(quarantine)}
     quarantine.commit([], positions, expired)
     return counts.total()

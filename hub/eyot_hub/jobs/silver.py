@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -22,13 +22,13 @@ from eyot_hub.grouping import grouped
 from eyot_hub.jobs import parsing
 from eyot_hub.jobs.bronze import position_id
 from eyot_hub.jobs.config import Config, Silver
-from eyot_hub.jobs.device_days import EVERY_DAY, DeviceDays, device_days, forgotten
+from eyot_hub.jobs.device_days import device_days
 from eyot_hub.jobs.erasures import keep_up, named
 from eyot_hub.jobs.files import ROW_GROUP_ROWS, DataFile
 from eyot_hub.jobs.increments import Span, Streams, described, files_of, limited, new_spans, ranges_of
 from eyot_hub.jobs.lake import open_table
 from eyot_hub.jobs.replays import REPLAY_ID, last_replay
-from eyot_hub.jobs.retention import FIRST_DAY_ID, REMOVED_ID, first_day, removed, removed_id
+from eyot_hub.jobs.retention import first_day
 from eyot_hub.jobs.rows_left import rows_without_bronze
 from eyot_hub.jobs.silver_input import Division, Piece, SilverInput, Written
 from eyot_hub.jobs.silver_task import KnownFile, SilverTask
@@ -68,7 +68,7 @@ class SilverRound:
     added: int = 0
     duplicates: int = 0
     quarantined: int = 0
-    expired: int = 0  # rows of days that retention has removed, which are not taken again
+    expired: int = 0  # rows of days that retention has removed from silver or quarantine, which are not taken again
     kept: int = 0  # by a rebuild: rows whose messages retention removed from bronze
 
 
@@ -101,13 +101,6 @@ def quarantine_table(config: Config) -> LakeTable:
     return open_table(config.lake, QUARANTINE, QUARANTINE_SCHEMA, ("silver", "date"))
 
 
-class _Left(NamedTuple):
-    """Which days retention has removed: all before `first_day`, and more of some devices."""
-
-    first_day: str = ""
-    devices: DeviceDays = EVERY_DAY
-
-
 class Refiner:
     """Fills one silver table from bronze."""
 
@@ -133,7 +126,8 @@ class Refiner:
     def rebuild(self, streams: Streams) -> SilverRound:
         """Rebuild both tables from all of bronze, each in one commit that replaces its content.
 
-        Rows whose messages retention has removed from bronze stay as they are.
+        Rows whose messages retention has removed from bronze stay as they are. What it has removed from these two tables
+        does not come back.
         """
         done = SilverRound(self._silver.name)
         self._refresh()
@@ -148,20 +142,13 @@ class Refiner:
             keep_up(self._bronze, table)
 
     def _replace(self, spans: list[Span], done: SilverRound) -> None:
-        again = not removed(
-            self._bronze
-        )  # bronze still has all messages: expired rows come back until the next removal
         held, filled = self.quarantine.files(silver={self._silver.name}), self.table.files()
         bad = rows_without_bronze(self.quarantine, self._bronze, held)
         kept = rows_without_bronze(self.table, self._bronze, filled)
         known = [KnownFile(file.path, dict(file.partition)["event_date"], -ANY, ANY) for file in kept]
-        left = _Left() if again else self._left()
-        written = self._written(spans, spans, known, left)
-        positions = {**self._quarantined(spans), **({removed_id(self._silver.name): 0} if again else {})}
-        self._commit(self.quarantine, [*bad, *written.bad], positions, held)
-        nothing_left = {REMOVED_ID: 0, FIRST_DAY_ID: 0, **forgotten(self._config.retention.patterns)}
-        positions = {**self._filled(spans), **(nothing_left if again else {})}
-        self._commit(self.table, [*kept, *written.good], positions, filled)
+        written = self._written(spans, spans, known)
+        self._commit(self.quarantine, [*bad, *written.bad], self._quarantined(spans), held)
+        self._commit(self.table, [*kept, *written.good], self._filled(spans), filled)
         _count(done, written)
         done.kept = sum(file.rows for file in kept)
 
@@ -182,7 +169,7 @@ class Refiner:
         if not spans and not held:
             return False
         known = [known_file(file) for file in self.table.files()]
-        written = self._written(spans, held, known, self._left())
+        written = self._written(spans, held, known)
         if held:
             self._commit(self.quarantine, written.bad, self._quarantined(held))
         if spans:
@@ -190,7 +177,7 @@ class Refiner:
         _count(done, written)
         return True
 
-    def _written(self, spans: list[Span], held: list[Span], known: list[KnownFile], left: _Left) -> Written:
+    def _written(self, spans: list[Span], held: list[Span], known: list[KnownFile]) -> Written:
         """Let tasks write the good rows of `spans` and the bad ones of `held`."""
         everything = list(dict.fromkeys([*spans, *held]))
         pieces = self._pieces(spans, held)
@@ -207,7 +194,8 @@ class Refiner:
             quarantine=self.quarantine.spec,
             division=Division(tasks, not moving(self._silver), max(1, round(tasks / max(1, len(days)))), by_month),
         )
-        task = SilverTask(self.table.spec, tuple(known), moving(self._silver), left.first_day, left.devices)
+        devices = device_days(self.table, self._config.retention.patterns)
+        task = SilverTask(self.table.spec, tuple(known), moving(self._silver), first_day(self.table), devices)
         context = self._spark.sparkContext
         context.setJobDescription(f"silver {self._silver.name}: {described(everything)}")
         groups = balanced(pieces, context.defaultParallelism)
@@ -222,27 +210,27 @@ class Refiner:
             good=[file for part in done for file in part.good],
             bad=[file for part in done for file in part.bad],
             expired=sum(part.expired for part in done),
+            bad_expired=sum(part.bad_expired for part in done),
         )
-
-    def _left(self) -> _Left:
-        return _Left(first_day(self.table), device_days(self.table, self._config.retention.patterns))
 
     def _pieces(self, spans: list[Span], held: list[Span]) -> list[Piece]:
         """Return the pieces of bronze's files that may hold rows of the spans."""
-        wanted, kept = ranges_of(spans), ranges_of(held)
+        wanted, kept, first = ranges_of(spans), ranges_of(held), first_day(self.quarantine)
         pieces = []
         for file in files_of(self._bronze, list(dict.fromkeys([*spans, *held]))):
             stream = file.partition["stream"]
             parts = max(1, math.ceil(file.rows / ROW_GROUP_ROWS))
+            day = str(file.partition["date"])
             whole = Piece(
                 file.path,
                 stream,
-                str(file.partition["date"]),
+                day,
                 0,
                 parts,
                 math.ceil(file.rows / parts),
                 tuple(wanted.get(stream, ())),
                 tuple(kept.get(stream, ())),
+                bad_left=day < first,
             )
             pieces += [whole._replace(part=part) for part in range(parts)]
         return pieces
@@ -297,6 +285,6 @@ def _count(done: SilverRound, written: Written) -> None:
     added = sum(file.rows for file in written.good)
     done.read += written.read
     done.added += added
-    done.expired += written.expired
+    done.expired += written.expired + written.bad_expired
     done.duplicates += written.read - added - written.expired
     done.quarantined += sum(file.rows for file in written.bad)

@@ -60,18 +60,20 @@ class Piece(NamedTuple):
     rows: int
     wanted: tuple[Range, ...]  # rows that silver lacks
     held: tuple[Range, ...]  # rows that the quarantine lacks
+    bad_left: bool = False  # retention has removed this day from the quarantine
 
 
 class Written(msgspec.Struct):
     """A task's result: good rows read, files of silver and of the quarantine.
 
-    `expired`: of the rows read, those of days that retention has removed.
+    `expired`: of the rows read, those of days that retention has removed; `bad_expired`: bad rows of such days.
     """
 
     read: int
     good: list[DataFile]
     bad: list[DataFile]
     expired: int = 0
+    bad_expired: int = 0
 
 
 Block = tuple[int, pa.Buffer | Written]  # the task that it goes to; an Arrow stream of rows, or files of the quarantine
@@ -122,7 +124,7 @@ class SilverInput:
     def blocks(self, pieces: Iterable[Piece]) -> Iterator[Block]:
         """Yield good rows by the task that they go to; at last, for task 0, what was written to the quarantine."""
         waiting: dict[int, list[pa.Table]] = {}
-        bad = self.quarantine.writer()
+        bad = _Bad(self.quarantine.writer())
         try:
             for rows in self._rows(pieces, bad):
                 for task, part in self._divided(rows):
@@ -132,13 +134,13 @@ class SilverInput:
                         yield task, packed(waiting.pop(task))
             for task, held in waiting.items():
                 yield task, packed(held)
-            yield 0, Written(0, [], bad.finish())
+            yield 0, Written(0, [], bad.writer.finish(), bad_expired=bad.expired)
         except BaseException:
-            bad.abandon()
+            bad.writer.abandon()
             raise
 
-    def _rows(self, pieces: Iterable[Piece], bad: FileWriter) -> Iterator[pa.Table]:
-        """Yield the good rows of the pieces in portions; write the bad ones."""
+    def _rows(self, pieces: Iterable[Piece], bad: _Bad) -> Iterator[pa.Table]:
+        """Yield the good rows of the pieces in portions; write the bad ones, unless their day has left the quarantine."""
         parser = PayloadParser(self.shape, KEPT)
         parse = parser.start()
         subjects = _Subjects(re.compile(self.subjects))
@@ -156,10 +158,12 @@ class SilverInput:
                     (batch,) = _identified(rows, piece).to_batches()
                     parsed = parse(batch)
                     is_bad = parsed.column(REASON).is_valid().to_numpy(zero_copy_only=False)
-                    if (is_bad & held).any():
+                    if piece.bad_left:
+                        bad.expired += int((is_bad & held).sum())
+                    elif (is_bad & held).any():
                         numbers = np.flatnonzero(mask)[is_bad & held] + at
                         headers = self._headers(piece, chosen, number).take(pa.array(numbers))
-                        self._quarantine(parsed.filter(pa.array(is_bad & held)), headers, piece, bad)
+                        self._quarantine(parsed.filter(pa.array(is_bad & held)), headers, piece, bad.writer)
                     good = wanted & ~is_bad
                     if good.any():
                         made = pa.Table.from_batches([parsed]).select(self.silver.names)
@@ -206,6 +210,14 @@ KEPT: Final = (
     "stream_created_ns",
     "sequence",
 )
+
+
+@dataclass
+class _Bad:
+    """Where bad rows go, and how many went nowhere because their day has left the quarantine."""
+
+    writer: FileWriter
+    expired: int = 0
 
 
 class _RowGroups:

@@ -58,13 +58,15 @@ class SilverTask:
         try:
             tables: list[pa.Table] = []
             bad: list[DataFile] = []
+            bad_expired = 0
             for _, block in blocks:
                 if isinstance(block, Written):
                     bad += block.bad
+                    bad_expired += block.bad_expired
                 else:
                     tables.append(unpacked(block))
             read, expired = self._write(tables, writer)
-            return Written(read, writer.finish(), bad, expired)
+            return Written(read, writer.finish(), bad, expired, bad_expired)
         except BaseException:
             writer.abandon()
             raise

@@ -114,18 +114,25 @@ class LakeTable:
         self.refresh()
         return bool(files) and {file.path for file in files} <= {file.path for file in self.files()}
 
-    def replace(self, rows: list[dict[str, Any]]) -> None:
-        """Make `rows` the whole content of the table, which is not partitioned; of two writers the later one wins."""
+    def replace(self, rows: list[dict[str, Any]], positions: Mapping[str, int] | None = None) -> None:
+        """Make `rows` the whole content of the table, which is not partitioned; of two writers the later one wins.
+
+        Raises Fenced where another writer has moved one of `positions`, which the rows were made by.
+        """
+        positions = positions or {}
         writer = self.spec.writer()
         if rows:
             writer.write(pa.Table.from_pylist(rows, schema=self.spec.schema), ())
         files = writer.finish()
         for _ in range(REPLACE_TRIES):
             try:
-                return self.commit(files, {}, self.files())
+                return self.commit(files, positions, self.files())
             except Fenced as fenced:
-                log.warning("again: %s", fenced)
                 self.refresh()
+                if any((self.position(name) or 0) != at for name, at in positions.items()):
+                    writer.discard(files)
+                    raise
+                log.warning("again: %s", fenced)
         raise Fenced(f"table {self.root} is written by another job continuously")
 
     def files(self, **partition: Any) -> list[TableFile]:

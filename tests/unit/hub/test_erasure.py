@@ -21,11 +21,14 @@ from eyot_hub.jobs.aggregate import Aggregate
 from eyot_hub.jobs.bronze import SCHEMA, bronze_table, position_id
 from eyot_hub.jobs.config import Config, FleetStatus
 from eyot_hub.jobs.erasure import Eraser
-from eyot_hub.jobs.erasures import COMPLETED, REQUESTED, noted, unfinished
+from eyot_hub.jobs.erasures import COMPLETED, REQUESTED, named, noted, unfinished
 from eyot_hub.jobs.file_rows import row_groups
+from eyot_hub.jobs.file_summaries import FileSummaries
 from eyot_hub.jobs.files import by_partition
+from eyot_hub.jobs.fleet import FLEET_SCHEMA
 from eyot_hub.jobs.gaps import Gaps
 from eyot_hub.jobs.gold import gold_table
+from eyot_hub.jobs.lake import open_table
 from eyot_hub.jobs.maintenance import Maintenance
 from eyot_hub.jobs.replay import Replay
 from eyot_hub.jobs.silver import quarantine_table, silver_table
@@ -121,6 +124,31 @@ def filled(config: Config) -> Config:
         store(config, [stored(sequence) for sequence in range(first, first + 20)])
     Aggregate(SPARK, config).round()
     return config
+
+
+@pytest.mark.usefixtures("each_lake_format")
+def test_fleet_at_the_same_time_brings_nothing_back(filled: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`fleet` has read silver, then the device is erased, then `fleet` writes what it read."""
+    fleet = open_table(filled.lake, "fleet", FLEET_SCHEMA)
+    rows = [{"device": f"d{number}"} for number in range(4)]
+    fleet.replace(rows, named(fleet))
+    summaries, keep = FileSummaries(SPARK, filled), FileSummaries._keep
+
+    def overtaken(self: FileSummaries, *given: Any) -> None:
+        Eraser(SPARK, filled).erase("d1")
+        keep(self, *given)
+
+    summaries.found()
+    store(filled, [stored(sequence) for sequence in range(41, 61)])
+    Aggregate(SPARK, filled).round()
+    monkeypatch.setattr(FileSummaries, "_keep", overtaken)
+    summaries.found()
+    with pytest.raises(Fenced):
+        fleet.replace(rows, named(fleet))
+    assert rows_of(open_table(filled.lake, "fleet", FLEET_SCHEMA), "device") == [("d0",), ("d2",), ("d3",)]
+    assert ("d1",) not in rows_of(summaries.table, "device")
+    fleet.replace(rows[:1], named(fleet))  # the next run knows the erasure
+    assert rows_of(open_table(filled.lake, "fleet", FLEET_SCHEMA), "device") == [("d0",)]
 
 
 @pytest.mark.usefixtures("each_lake_format")

@@ -24,10 +24,10 @@ from eyot_hub.jobs.explain import explain
 from eyot_hub.jobs.gaps import Gaps, Report
 from eyot_hub.jobs.gold import gold_table
 from eyot_hub.jobs.replay import Replay
-from eyot_hub.jobs.retention import first_day, removed
+from eyot_hub.jobs.retention import first_day
 from eyot_hub.jobs.segments import Segments
 from eyot_hub.jobs.silver import quarantine_table, silver_table
-from eyot_hub.jobs.table import LakeTable
+from eyot_hub.jobs.table import Fenced, LakeTable
 from eyot_hub.main import main
 from support.aged_lake import (
     DAYS,
@@ -327,16 +327,70 @@ def test_a_new_gold_table_after_bronze_has_lost_a_stream(filled: Config) -> None
     assert rows_of(gold_table(more, more.gold[1]), "device", "metric", "window_start", "count", "mean") == before
 
 
-def test_backfill_where_bronze_has_everything(filled: Config) -> None:
-    """What left silver and gold comes back, and leaves again with the next round."""
-    before = lake(filled)
-    aged = with_ages(filled, silver="48h", gold="48h")
-    maintained(aged)
-    Aggregate(SPARK, filled).rebuild(set())
-    assert lake(filled) == before
-    assert removed(silver_table(filled, filled.silver[0])) == removed(gold_table(filled, filled.gold[0])) == 0
-    done = maintained(aged)
-    assert (done["silver/readings"].expired, done["gold/minute"].expired) == (18, 12)
+@pytest.mark.parametrize(
+    ("ages", "kept"),
+    [
+        ({"quarantine": "48h"}, {"quarantine": [(30,), (40,)]}),
+        ({"silver": "48h"}, {"silver": KEPT}),
+        ({"gold": "48h"}, {"gold": KEPT}),
+        ({"silver": "48h", "gold": "48h", "quarantine": "48h"}, {"silver": KEPT, "gold": KEPT}),
+        ({"bronze": "48h", "quarantine": "48h"}, {"quarantine": [(30,), (40,)]}),
+        ({"bronze": "48h", "silver": "48h"}, {"silver": KEPT}),
+        ({"bronze": "48h", "gold": "48h"}, {"gold": KEPT}),
+    ],
+    ids=lambda one: "-".join(one),
+)
+@pytest.mark.usefixtures("each_lake_format")
+def test_backfill_brings_nothing_back(filled: Config, ages: dict[str, str], kept: dict[str, Any]) -> None:
+    """What left a table stays away, whatever the tables before it still have; all else is what it was."""
+    whole = lake(filled)
+    maintained(with_ages(filled, **ages))
+    before, counts = lake(filled), expired_rows(filled)
+    assert [name for name in whole if before[name] != whole[name]] == [name for name in whole if name in ages]
+    for _ in range(2):
+        Aggregate(SPARK, filled).rebuild(set())
+        assert lake(filled) == before
+        assert expired_rows(filled) == counts
+    for name, rows in kept.items():
+        found = {"quarantine": before["quarantine"], "silver": sorted(days(filled)[0]), "gold": sorted(days(filled)[1])}
+        assert found[name] == rows
+    assert not any(one.expired for one in maintained(with_ages(filled, **ages)).values())
+
+
+def test_backfill_counts_poison_of_days_that_have_left(filled: Config) -> None:
+    maintained(with_ages(filled, quarantine="48h"))
+    (done,) = Aggregate(SPARK, filled).rebuild(set()).silver
+    assert (done.read, done.added, done.duplicates, done.quarantined, done.expired) == (36, 36, 0, 2, 2)
+
+
+@pytest.mark.usefixtures("each_lake_format")
+def test_poison_of_a_day_that_has_left(filled: Config) -> None:
+    """A mirror keeps the times of its origin: its poison is as old as what left."""
+    maintained(with_ages(filled, quarantine="48h"))
+    store(filled, [stored(41, DAYS[0], poison=True), stored(42, DAYS[3], poison=True)])
+    (done,) = aggregated(filled).silver
+    assert (done.quarantined, done.expired) == (1, 1)
+    assert lake(filled)["quarantine"] == [(30,), (40,), (42,)]
+
+
+def test_a_backfill_that_a_removal_overtakes(filled: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its quarantine has no file that would be replaced: it is refused all the same."""
+    quarantine = quarantine_table(filled)
+    store(filled, [stored(41, DAYS[0], poison=True)])
+    quarantine.commit([], {}, quarantine.files())
+    commit = LakeTable.commit
+
+    def overtaken(self: LakeTable, *given: Any, **more: Any) -> None:
+        if self.root.endswith("quarantine"):
+            monkeypatch.setattr(LakeTable, "commit", commit)
+            aggregated(filled)
+            assert maintained(with_ages(filled, quarantine="48h"), compact=False)["quarantine"].expired == 1
+        commit(self, *given, **more)
+
+    monkeypatch.setattr(LakeTable, "commit", overtaken)
+    with pytest.raises(Fenced):
+        Aggregate(SPARK, filled).rebuild(set())
+    assert lake(filled)["quarantine"] == []
 
 
 def test_backfill_does_not_compute_windows_of_half_a_day(filled: Config) -> None:

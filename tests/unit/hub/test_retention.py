@@ -15,15 +15,14 @@ import pyarrow as pa
 import pytest
 from msgspec import structs
 
-from eyot_hub.jobs.bronze import bronze_table, position_id
+from eyot_hub.jobs.bronze import position_id
 from eyot_hub.jobs.config import Config, ConfigError, Retention, convert
 from eyot_hub.jobs.file_rows import row_groups
 from eyot_hub.jobs.files import by_partition
 from eyot_hub.jobs.maintenance import TRIES, Maintained, Maintenance
 from eyot_hub.jobs.replay import Replay
 from eyot_hub.jobs.retention import removed_rows
-from eyot_hub.jobs.silver import QUARANTINE_SCHEMA, Refiner, quarantine_table, silver_table
-from eyot_hub.jobs.silver_input import Written
+from eyot_hub.jobs.silver import QUARANTINE_SCHEMA, quarantine_table, silver_table
 from eyot_hub.jobs.table import LakeTable
 from eyot_hub.main import main
 from support.jobs_config import jobs_config
@@ -206,31 +205,6 @@ def test_a_replay_does_not_find_them(config: Config) -> None:
     maintained(config)
     done = Replay(config, config.silver[0]).run()
     assert (done.read, done.removed) == (9, 0)  # 4 + 5 rows of the 8th and the 10th
-
-
-def test_a_rebuild_counts_from_0(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Backfill fills the quarantine of one silver table again from bronze: nothing of it has been removed any more."""
-    maintained(config)
-    bronze = bronze_table(config)
-    bronze.commit([], {position_id("S", 7): 44})
-    refiner = Refiner(None, config, config.silver[0], bronze)  # type: ignore[arg-type]
-
-    def written(*_: object, **__: object) -> Written:
-        writer = refiner.quarantine.spec.writer()
-        rows = [poison(silver, day, number) for silver, number, day in expected(DAYS[0]) if silver == "readings"]
-        for partition, part in by_partition(
-            pa.Table.from_pylist(rows, QUARANTINE_SCHEMA), refiner.quarantine.spec.partition_by
-        ):
-            writer.write(part, partition)
-        return Written(read=0, good=[], bad=writer.finish())
-
-    monkeypatch.setattr(refiner, "_written", written)
-    refiner.rebuild([("S", 7)])
-    table = quarantine_table(config)
-    assert (removed_rows(table, ["readings"]), removed_rows(table, ["others"])) == (0, 6)
-    assert maintained(config).expired == 6
-    assert removed_rows(quarantine_table(config), SILVERS) == 12
-    assert kept(config) == expected(date(2026, 3, 8))
 
 
 def test_the_command(config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
