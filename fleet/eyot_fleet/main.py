@@ -31,6 +31,8 @@ from eyot_wire.quoting import printable
 from eyot_wire.untrusted import decode_json
 
 if TYPE_CHECKING:
+    from eyot_fleet.connection import Connection
+    from eyot_fleet.permission_check import Needs
     from eyot_fleet.service import Service
     from eyot_fleet.web.site import Site
 
@@ -108,24 +110,41 @@ async def _until_signal(scope: trio.CancelScope) -> None:
 @click.option("--offline", is_flag=True, help="only the file, without the hub")
 @guarded
 def check(offline: bool) -> None:
-    """Check the configuration, and whether the hub takes the login."""
+    """Check the configuration, whether the hub takes the logins, and what these may publish and subscribe to."""
     config = configuration()
     said = {"config": "ok"}
     if not offline:
-
-        async def ask() -> dict[str, str]:
-            async with connected(config.hub, "eyot-fleet check") as connection:
-                found = {"hub": f"{connection.info.server_name or connection.server} {connection.info.version}"}
-            if config.system is not None:
-                async with connected(config.system_login(), "eyot-fleet check") as connection:
-                    found["system"] = "ok"
-            return found
-
-        said |= trio.run(ask)
+        said |= trio.run(_asked_at_hub, config)
     if as_json():
         print_json(said)
     else:
         print("\n".join(f"{key}: {printable(value)}" for key, value in said.items()))
+
+
+async def _asked_at_hub(config: FleetConfig) -> dict[str, str]:
+    from eyot_fleet.permission_check import SYSTEM_NEEDS, hub_needs
+
+    async with connected(config.hub, "eyot-fleet check") as connection:
+        found = {"hub": f"{connection.info.server_name or connection.server} {connection.info.version}"}
+        found["permissions"] = await _allowed(connection, hub_needs(config), "hub")
+    if config.system is not None:
+        async with connected(config.system_login(), "eyot-fleet check") as connection:
+            found["system"] = await _allowed(connection, SYSTEM_NEEDS, "system")
+    return found
+
+
+async def _allowed(connection: Connection, needs: Needs, section: str) -> str:
+    """Return "ok", or that the permissions are not known. Raises FleetError for those that are lacking."""
+    from eyot_fleet.permission_check import WHO, lacking
+
+    found = await lacking(connection, needs)
+    if found is None:
+        return (
+            f"the hub takes the login; its permissions are not known: it may not publish to {WHO}, or hear the answer"
+        )
+    if found:
+        raise FleetError(f"[{section}]: the login may not {', '.join(found)}")
+    return "ok"
 
 
 # -- devices ---------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from eyot_fleet.connection import connected
 from eyot_fleet.errors import ConfigError, ConnectionLost, NoAnswer, Refused
 from eyot_fleet.login import Login
+from eyot_fleet.permission_check import WHO
 from eyot_fleet.web.identity import Identity, LoginRefused, LoginUnavailable
 from eyot_fleet.web_options import NatsOptions, role_of
 from eyot_wire.quoting import printable
@@ -29,7 +30,6 @@ log = logging.getLogger("eyot.fleet")
 AT_ONCE: Final = 4
 WITHIN_S: Final = 10.0
 _INFO_S: Final = 3.0
-_WHO: Final = "$SYS.REQ.USER.INFO"
 _WRONG: Final = "the name or the password is wrong, or the user has no role here"
 
 
@@ -92,7 +92,7 @@ class NatsLogin:
         try:
             async with connected(login, "eyot-fleet login") as connection:
                 try:  # here: an exception that leaves the block would come in a group
-                    answer = await connection.request(_WHO, timeout_s=_INFO_S)
+                    answer = await connection.request(WHO, timeout_s=_INFO_S)
                 except (NoAnswer, Refused) as error:
                     unknown = str(error)
         except Refused as error:
@@ -103,7 +103,7 @@ class NatsLogin:
             raise LoginUnavailable("the hub cannot be reached, so no login can be checked") from None
         if answer is None:
             log.warning("Login of %s: %s", printable(called), unknown)
-            raise LoginUnavailable(f"the hub does not say who that is: the user must be allowed to publish to {_WHO}")
+            raise LoginUnavailable(f"the hub does not say who that is: the user must be allowed to publish to {WHO}")
         return _user_of(answer)
 
     def _identity(self, called: str, found: _User) -> Identity:
