@@ -33,6 +33,8 @@ _STATUSES = {
 class RestCatalog:
     """A running catalog; `uri` is its address. `lose_answers`: so many commits are made, and answered with an error.
 
+    `refusal`: status and body of every answer. `refuse_commits`: each is told that another came in between.
+    `answering`: while it is not set, no request is answered.
     `sovereign`: as some released catalogs do, it takes no places of tables from others, and lets nobody expire snapshots.
     """
 
@@ -40,6 +42,10 @@ class RestCatalog:
         self.catalog = load_catalog("served", type="sql", uri=f"sqlite:///{database}", **properties)
         self.requests = 0
         self.lose_answers = 0
+        self.refusal: tuple[int, str] | None = None
+        self.refuse_commits = False
+        self.answering = threading.Event()
+        self.answering.set()
         self.sovereign = sovereign
         served = self
 
@@ -53,7 +59,8 @@ class RestCatalog:
                 served.requests += 1
                 length = int(self.headers.get("Content-Length") or 0)
                 body = self.rfile.read(length)
-                status, text = served.answer(self.command, self.path.partition("?")[0], body)
+                served.answering.wait()
+                status, text = served.refusal or served.answer(self.command, self.path.partition("?")[0], body)
                 made = text.encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
@@ -74,6 +81,7 @@ class RestCatalog:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.answering.set()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -115,6 +123,8 @@ class RestCatalog:
 
     def _commit(self, namespace: str, name: str, body: bytes) -> tuple[int, str]:
         asked = CommitTableRequest.model_validate_json(body)
+        if self.refuse_commits:
+            raise CommitFailedException("not today")
         if self.sovereign and any(update.action == "remove-snapshots" for update in asked.updates):
             return _refusal(403, "PermissionDenied", "snapshots are the catalog's")
         table = self.catalog.load_table((namespace, name))

@@ -11,7 +11,7 @@ from eyot_hub.jobs.config import Config
 from eyot_hub.jobs.gold import Aggregator, GoldRound
 from eyot_hub.jobs.increments import streams_in
 from eyot_hub.jobs.silver import Refiner, SilverRound
-from eyot_hub.jobs.table import Fenced
+from eyot_hub.jobs.table import Fenced, Refusals
 
 
 @dataclass
@@ -38,11 +38,13 @@ class Aggregate:
 
     def round(self) -> AggregateRound:
         """Bring every table up to the present end of bronze. A round that another job overtook is repeated."""
+        written = [table for one in self.silver.values() for table in (one.quarantine, one.table)]
+        refusals = Refusals([*written, *(one.table for one in self.gold.values())])
         while True:
             try:
                 return self._round()
-            except Fenced:
-                continue
+            except Fenced as fenced:
+                refusals.allow(fenced)
 
     def rebuild(self, names: set[str]) -> AggregateRound:
         """Rebuild the named silver and gold tables (empty: all); gold is rebuilt after its silver table."""

@@ -31,7 +31,7 @@ from eyot_hub.jetstream import StreamInfo
 from eyot_hub.jobs.config import Config, seconds
 from eyot_hub.jobs.files import DataFile
 from eyot_hub.jobs.lake import open_table
-from eyot_hub.jobs.table import Fenced, LakeTable, TableSpec
+from eyot_hub.jobs.table import Fenced, LakeTable, Refusals, TableSpec
 from eyot_hub.offsets import LastRow, Position, Positions
 from eyot_hub.planning import Piece, Planner
 from eyot_hub.range_reader import RangeReader, ReadOptions, StreamRange
@@ -165,12 +165,13 @@ class Ingest:
 
     def round(self, target: Positions | None = None) -> Round:
         """Read and commit one portion. Raises DataLoss and the readers' errors; then nothing is committed."""
+        refusals = Refusals([self.table])
         while True:
             try:
                 return self._round(target)
             except Fenced as fenced:
+                refusals.allow(fenced)
                 log.warning("another job wrote to the table, planning again: %s", fenced)
-                self.table.refresh()
 
     def _ends(self) -> Positions:
         return {name: Position(info.state.last_seq, info.created) for name, info in self._streams().items()}

@@ -87,6 +87,10 @@ class DeltaLog:
     def table_id(self) -> str:
         return str(self._delta.metadata().id)
 
+    @property
+    def fails_for_good(self) -> bool:
+        return self._local
+
     def stored(self, schema: pa.Schema) -> pa.Schema | None:
         return None
 

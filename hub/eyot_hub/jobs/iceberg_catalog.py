@@ -12,13 +12,17 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import AVAILABLE_CATALOGS, Catalog, CatalogType, load_catalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.io import OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+from requests import PreparedRequest, Response, Session
+from requests.adapters import HTTPAdapter
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
+from eyot_hub.jobs.catalog_errors import errors_of
 from eyot_hub.jobs.config import Lake
 from eyot_hub.jobs.files import sync
 
@@ -33,6 +37,8 @@ _STORAGE: Final = {
     "AZURE_STORAGE_ACCOUNT_KEY": "adls.account-key",
     "AZURE_STORAGE_SAS_TOKEN": "adls.sas-token",
 }
+#: How long a REST catalog may take to accept a connection, and to answer, in seconds. pyiceberg would wait for ever.
+TIMEOUTS_S: Final = (10.0, 60.0)
 _FILE_IO: Final = f"{__name__}.DurableFileIO"
 _catalogs: dict[tuple[tuple[str, str], ...], Catalog] = {}
 _opening = threading.Lock()
@@ -61,12 +67,34 @@ def catalog_properties(lake: Lake) -> dict[str, str]:
 
 def _opened(name: str, properties: dict[str, str]) -> Catalog:
     uri = properties["uri"]
-    if uri.startswith("sqlite:///"):
+    if uri.startswith("sqlite:///") and not uri.startswith("sqlite:///file:"):
         Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-    try:
-        return load_catalog(name, **properties)
-    except (OperationalError, ProgrammingError):  # another process created the database's tables at the same time
-        return load_catalog(name, **properties)
+    with errors_of(uri):
+        try:
+            return load_catalog(name, **properties)
+        except (OperationalError, ProgrammingError):  # another process created the database's tables at the same time
+            return load_catalog(name, **properties)
+
+
+class _TimedAdapter(HTTPAdapter):
+    """Ends requests that are not answered in time."""
+
+    def send(self, request: PreparedRequest, *given: Any, **more: Any) -> Response:
+        return super().send(request, *given, **{**more, "timeout": more.get("timeout") or TIMEOUTS_S})
+
+
+class _TimedRestCatalog(RestCatalog):
+    """A REST catalog that may be away."""
+
+    def _create_session(self) -> Session:
+        session = super()._create_session()
+        for scheme in ("http://", "https://"):
+            if type(session.get_adapter(scheme)) is HTTPAdapter:  # no adapter that signs requests
+                session.mount(scheme, _TimedAdapter())
+        return session
+
+
+AVAILABLE_CATALOGS[CatalogType.REST] = lambda name, conf: _TimedRestCatalog(name, **conf)
 
 
 class DurableFileIO(PyArrowFileIO):

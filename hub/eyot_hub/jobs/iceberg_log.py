@@ -41,6 +41,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import IcebergType, PrimitiveType
 
 from eyot_hub.errors import HubError
+from eyot_hub.jobs.catalog_errors import catalog_errors
 from eyot_hub.jobs.files import DataFile, filesystem
 from eyot_hub.jobs.iceberg_commit import POSITION, Commit
 from eyot_hub.jobs.iceberg_schema import arrow_schema, iceberg_schema, iceberg_type, with_field_ids
@@ -64,10 +65,11 @@ class IcebergLog:
     """The metadata of one Iceberg table."""
 
     def __init__(self, spec: TableSpec, catalog: Catalog, identifier: tuple[str, ...], *, placed: bool = False) -> None:
-        """Open the table. `placed`: the catalog says where it is, not `spec`. Raises NoSuchTableError."""
+        """Open the table. `placed`: the catalog says where it is, not `spec`. Raises CatalogFailed, also without the table."""
         self._catalog = catalog
         self._identifier = identifier
-        self._table: Table = catalog.load_table(identifier)
+        with catalog_errors(catalog):
+            self._table: Table = catalog.load_table(identifier)
         if placed:
             spec = replace(spec, root=self._table.location().removeprefix("file://").rstrip("/"))
         self._spec = spec
@@ -91,20 +93,22 @@ class IcebergLog:
                 PartitionField(schema.find_field(name).field_id, 1000 + number, IdentityTransform(), name)
                 for number, name in enumerate(spec.partition_by)
             ]
-            _create_namespace(catalog, identifier[:-1])
-            try:
-                place = None if placed else location(spec)
-                catalog.create_table(identifier, schema, place, PartitionSpec(*by), properties=PROPERTIES)
-            except TableAlreadyExistsError:
-                log.info("table %s was created by another job", ".".join(identifier))
+            with catalog_errors(catalog):
+                _create_namespace(catalog, identifier[:-1])
+                try:
+                    place = None if placed else location(spec)
+                    catalog.create_table(identifier, schema, place, PartitionSpec(*by), properties=PROPERTIES)
+                except TableAlreadyExistsError:
+                    log.info("table %s was created by another job", ".".join(identifier))
         return cls(spec, catalog, identifier, placed=placed)
 
     @staticmethod
     def exists(catalog: Catalog, identifier: tuple[str, ...]) -> bool:
-        try:
-            return catalog.table_exists(identifier)
-        except NoSuchTableError:
-            return False
+        with catalog_errors(catalog):
+            try:
+                return catalog.table_exists(identifier)
+            except NoSuchTableError:
+                return False
 
     @property
     def spec(self) -> TableSpec:
@@ -127,17 +131,22 @@ class IcebergLog:
     def table_id(self) -> str:
         return str(self._table.metadata.table_uuid)
 
+    @property
+    def fails_for_good(self) -> bool:
+        return self._catalog.properties.get("uri", "").startswith("sqlite:")
+
     def stored(self, schema: pa.Schema) -> pa.Schema | None:
         return with_field_ids(schema, self._table.schema())
 
     def add_columns(self, columns: Sequence[pa.Field]) -> None:
-        with self._table.update_schema() as update:
+        with catalog_errors(self._catalog), self._table.update_schema() as update:
             for column in columns:
                 update.add_column(column.name, iceberg_type(column.type))
         self.refresh()
 
     def refresh(self) -> None:
-        self._table.refresh()
+        with catalog_errors(self._catalog):
+            self._table.refresh()
 
     def position(self, name: str) -> int | None:
         text = self._table.metadata.properties.get(f"{POSITION}{name}")
@@ -155,10 +164,11 @@ class IcebergLog:
             commit.append(self._iceberg_file(file))
         for one in gone:
             commit.remove(one)
-        try:
-            commit.run({"eyot.changes": str(changes).lower()})
-        except (CommitFailedException, ValidationException) as error:
-            raise Fenced(f"table {self._spec.root}: {error}") from error
+        with catalog_errors(self._catalog):
+            try:
+                commit.run({"eyot.changes": str(changes).lower()})
+            except (CommitFailedException, ValidationException) as error:
+                raise Fenced(f"table {self._spec.root}: {error}") from error
 
     def files(self) -> list[TableFile]:
         snapshot = self._table.current_snapshot()
@@ -248,13 +258,18 @@ class IcebergLog:
         ids = [one.snapshot_id for one in snapshots if one.snapshot_id not in kept]
         if ids:
             try:
-                self._table.maintenance.expire_snapshots().by_ids(ids).commit()
-            except CommitFailedException as error:
+                with catalog_errors(self._catalog):
+                    self._expire_ids(ids)
+            except Fenced as error:
                 log.info("table %s: old snapshots stay until the next time: %s", self._spec.root, error)
                 self.refresh()
-            except ForbiddenError as error:  # some catalogs let nobody else expire snapshots
-                log.info("table %s: old snapshots stay until the catalog expires them: %s", self._spec.root, error)
-                self.refresh()
+
+    def _expire_ids(self, ids: list[int]) -> None:
+        try:
+            self._table.maintenance.expire_snapshots().by_ids(ids).commit()
+        except ForbiddenError as error:  # some catalogs let nobody else expire snapshots
+            log.info("table %s: old snapshots stay until the catalog expires them: %s", self._spec.root, error)
+            self.refresh()
 
     def _needed(self) -> set[str]:
         """Return the paths of all files that the metadata refers to, relative to the table."""

@@ -31,6 +31,28 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 REPLACE_TRIES: Final = 20
+UNEXPLAINED_MAX: Final = 5
+
+
+class Refusals:
+    """Tells whether a refused round is made again: as long as other jobs commit to its tables.
+
+    A catalog may refuse commits though nobody else commits; a round that is repeated for ever would never tell.
+    """
+
+    def __init__(self, tables: Sequence[LakeTable]) -> None:
+        self._tables = tables
+        self._versions: list[int] = []
+        self._left = UNEXPLAINED_MAX
+
+    def allow(self, fenced: Fenced) -> None:
+        """Refresh the tables. Raises `fenced` when they did not change between several refusals."""
+        for table in self._tables:
+            table.refresh()
+        before, self._versions = self._versions, [table.version for table in self._tables]
+        self._left = self._left - 1 if before == self._versions else UNEXPLAINED_MAX
+        if not self._left:
+            raise fenced
 
 
 class LakeTable:
@@ -108,6 +130,21 @@ class LakeTable:
             if not self._holds(files):
                 raise
             log.info("table %s: the commit had succeeded, and its answer was lost: %s", self.root, fenced)
+        except Exception:
+            self._discard_failed(files)
+            raise
+
+    def _discard_failed(self, files: list[DataFile]) -> None:
+        """Remove the files of a commit that failed and was certainly not made: on a full disk each try would leave more."""
+        if not self._log.fails_for_good:
+            return
+        try:
+            held = self._holds(files)
+        except Exception as error:  # the files stay until a vacuum
+            log.info("table %s: %s", self.root, error)
+            return
+        if not held:
+            self.spec.writer().discard(files)
 
     def _holds(self, files: Sequence[DataFile]) -> bool:
         """Return whether the newest version has all of these files; False for none."""

@@ -74,6 +74,10 @@ class TableLog(Protocol):
     def table_id(self) -> str:
         """The table's id, which distinguishes it from another table at the same place, before or after."""
 
+    @property
+    def fails_for_good(self) -> bool:
+        """Whether a commit that raised an error and is not in the newest version cannot be made later, by a server that was slow."""
+
     def stored(self, schema: pa.Schema) -> pa.Schema | None:
         """Return the columns of files that hold `schema`, columns of the table; None: those that are no partition columns."""
 

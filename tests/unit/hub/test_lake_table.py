@@ -172,6 +172,26 @@ def test_a_commit_whose_answer_was_lost_has_succeeded(tmp_path: Path, monkeypatc
         table.commit([], {"p": 4})
 
 
+def test_a_commit_that_fails_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk must not become fuller with each try. A commit that failed after it was made keeps its files."""
+    table = opened(tmp_path)
+    table.commit(written(table.spec, "S", range(1, 4)), {"p": 3})
+    commit, full = table._log.commit, OSError("No space left on device")
+
+    def before(*_: Any, **__: Any) -> None:
+        raise full
+
+    def after(*given: Any, **more: Any) -> None:
+        commit(*given, **more)
+        raise full
+
+    for fail, rows in ((before, 3), (after, 4)):
+        monkeypatch.setattr(table._log, "commit", fail)
+        with pytest.raises(OSError, match="No space left"):
+            table.commit(written(table.spec, "S", range(4, 5)), {"p": 4})
+        assert (table.rows(), len(list(tmp_path.rglob("part-*.parquet")))) == (rows, len(table.files()))
+
+
 def test_compaction_keeps_rows_and_positions(tmp_path: Path) -> None:
     table = opened(tmp_path)
     for number in range(4):
