@@ -133,7 +133,7 @@ class IcebergLog:
 
     @property
     def fails_for_good(self) -> bool:
-        return self._catalog.properties.get("uri", "").startswith("sqlite:")
+        return str(self._catalog.properties.get("uri", "")).startswith("sqlite:")
 
     def stored(self, schema: pa.Schema) -> pa.Schema | None:
         return with_field_ids(schema, self._table.schema())
