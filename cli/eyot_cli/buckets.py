@@ -16,6 +16,7 @@ from eyot_cli.answers import tell
 from eyot_cli.api import ask, why_refused
 from eyot_cli.confirm import confirm, force
 from eyot_cli.failure import Failure
+from eyot_cli.lazy import AliasGroup
 from eyot_cli.names import bucket_name, key_name, key_to_read
 from eyot_cli.refusals import Refusal, in_bucket, no_bucket
 from eyot_cli.show import console, count, print_json, print_payload, print_table, size, span
@@ -40,7 +41,7 @@ def operation_of(message: Stored) -> str:
     return message.headers.get(_OPERATION, _PUT)
 
 
-@click.group()
+@click.group(cls=AliasGroup)
 def kv() -> None:
     """Key-value buckets."""
 

@@ -16,10 +16,21 @@ from eyot_cli.command_client import CommandClient
 from eyot_cli.confirm import confirm, force
 from eyot_cli.consumer_info import consumer_of, every_consumer
 from eyot_cli.failure import Failure
+from eyot_cli.lazy import AliasGroup
 from eyot_cli.names import stream_name
 from eyot_cli.reports import consumer_report
 from eyot_cli.seconds import seconds
-from eyot_cli.show import console, count, print_json, print_table, span
+from eyot_cli.show import (
+    console,
+    count,
+    names_option,
+    print_json,
+    print_names,
+    print_raw,
+    print_table,
+    raw_option,
+    span,
+)
 from eyot_cli.stored import print_stored, stored_of
 from eyot_cli.target import Target
 from eyot_wire.jetstream import error_codes as codes
@@ -28,17 +39,21 @@ from eyot_wire.jetstream import error_codes as codes
 _STATUS = "Status"
 
 
-@click.group()
+@click.group(cls=AliasGroup)
 def consumer() -> None:
     """List, make, read and delete consumers."""
 
 
 @consumer.command("ls")
 @click.argument("stream", callback=stream_name)
+@names_option
 @click.pass_obj
-def listing(target: Target, stream: str) -> None:
+def listing(target: Target, stream: str, names: bool) -> None:
     """List the consumers of STREAM."""
     found = target.with_client(lambda client: every_consumer(target, client, stream))
+    if names:
+        print_names([each["name"] for each in found], as_json=target.as_json)
+        return
     if target.as_json:
         print_json(found)
         return
@@ -90,7 +105,7 @@ def details(target: Target, stream: str, name: str) -> None:
 @click.argument("stream", callback=stream_name)
 @click.argument("name", callback=stream_name)
 @click.option("--filter", "filters", multiple=True, metavar="SUBJECT", help="only these subjects")
-@click.option("--deliver", default="all", metavar="FROM", help="all, new, last, last_per_subject or a sequence")
+@click.option("--deliver", default="all", metavar="FROM", help="all, new, last, subject, a sequence or a time ago: 1h")
 @click.option("--ack", type=click.Choice(["explicit", "all", "none"]), default="explicit", help="which acks are needed")
 @click.option("--wait", "ack_wait", callback=age_ns, metavar="TIME", help="how long an ack may take")
 @click.option("--max-deliver", type=int, metavar="N", help="deliveries of one message at most")
@@ -103,6 +118,19 @@ def details(target: Target, stream: str, name: str) -> None:
 )
 @click.option("--ephemeral", is_flag=True, help="no durable: it goes after --inactive-threshold")
 @click.option("--description", metavar="TEXT", help="what it is for")
+@click.option(
+    "--replay", "replay_policy", type=click.Choice(["instant", "original"]), default="instant", help="how fast"
+)
+@click.option(
+    "--heartbeat", "idle_heartbeat", callback=age_ns, metavar="TIME", help="tell --target after so long a silence"
+)
+@click.option("--flow-control", is_flag=True, default=None, help="--target tells how far it is; needs --heartbeat")
+@click.option("--max-waiting", type=int, metavar="N", help="pull requests that wait at most")
+@click.option("--sample", "sample_freq", type=click.IntRange(0, 100), metavar="PERCENT", help="acks that are reported")
+@click.option("--memory", "mem_storage", is_flag=True, default=None, help="state in memory alone")
+@click.option("--replicas", "num_replicas", type=int, metavar="N", help="copies in a cluster")
+@click.option("--pull", is_flag=True, expose_value=False, help="to be pulled: so it is without --target")
+@click.option("--defaults", is_flag=True, expose_value=False, help="as in the nats tool; eyot never asks")
 @click.pass_obj
 def add(
     target: Target,
@@ -116,13 +144,15 @@ def add(
     **given: Any,
 ) -> None:
     """Make the consumer NAME of STREAM, or change it."""
-    config: dict[str, Any] = {"name": name, "ack_policy": ack, "replay_policy": "instant"} | _delivery(deliver)
+    config: dict[str, Any] = {"name": name, "ack_policy": ack} | _delivery(deliver)
     if not ephemeral:
         config["durable_name"] = name
     if len(filters) == 1:
         config["filter_subject"] = filters[0]
     elif filters:
         config["filter_subjects"] = list(filters)
+    if (percent := given.pop("sample_freq", None)) is not None:
+        config["sample_freq"] = f"{percent}%"
     config |= {member: value for member, value in given.items() if value is not None}
     body = {"stream_name": stream, "config": config}
     found = target.with_client(lambda client: ask(target, client, f"CONSUMER.CREATE.{stream}.{name}", body))
@@ -132,12 +162,15 @@ def add(
 def _delivery(text: str) -> dict[str, Any]:
     if text.isdigit() and int(text) > 0:
         return {"deliver_policy": "by_start_sequence", "opt_start_seq": int(text)}
-    policies = ("all", "new", "last", "last_per_subject")
-    if text not in policies:
+    policies = {"all": "all", "new": "new", "last": "last", "subject": "last_per_subject"}
+    if text in (*policies, "last_per_subject"):
+        return {"deliver_policy": policies.get(text, text)}
+    try:
+        return {"deliver_policy": "by_start_time", "opt_start_time": _moment(text, ahead=-1)}
+    except click.BadParameter:
         raise click.BadParameter(
-            f"{text!r} is none of {', '.join(policies)}, and no sequence", param_hint="'--deliver'"
-        )
-    return {"deliver_policy": text}
+            f"{text!r} is none of {', '.join(policies)}, no sequence and no time", param_hint="'--deliver'"
+        ) from None
 
 
 @consumer.command("rm")
@@ -177,14 +210,14 @@ def resume(target: Target, stream: str, name: str) -> None:
     tell(target, found, f"consumer {name} of {stream} delivers")
 
 
-def _moment(text: str) -> str:
-    """Return a moment as the API takes it. Raises BadParameter."""
+def _moment(text: str, *, ahead: int = 1) -> str:
+    """Return a moment as the API takes it; a time is from now on, or with `ahead` -1 ago. Raises BadParameter."""
     try:
         when = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
         context = click.get_current_context()
         ahead_s = (age_ns(context, context.command.params[0], text) or 0) / 1e9
-        when = datetime.fromtimestamp(datetime.now(UTC).timestamp() + ahead_s, UTC)
+        when = datetime.fromtimestamp(datetime.now(UTC).timestamp() + ahead * ahead_s, UTC)
     if when.tzinfo is None:
         raise click.BadParameter(f"{text!r} has no time zone: end it with Z for UTC")
     return when.astimezone(UTC).isoformat().replace("+00:00", "Z")
@@ -196,8 +229,9 @@ def _moment(text: str) -> str:
 @click.option("--count", "-n", "most", type=click.IntRange(min=1), default=1, help="end after so many messages")
 @click.option("--ack/--no-ack", default=True, help="acknowledge what was printed, and wait until that is on flash")
 @click.option("--wait", "wait_s", callback=seconds, default="5s", metavar="TIME", help="how long to wait for each")
+@raw_option
 @click.pass_obj
-def take(target: Target, stream: str, name: str, most: int, ack: bool, wait_s: float) -> None:
+def take(target: Target, stream: str, name: str, most: int, ack: bool, wait_s: float, raw: bool) -> None:
     """Pull messages of the consumer NAME of STREAM and print them."""
 
     async def pull(client: CommandClient) -> None:
@@ -221,7 +255,10 @@ def take(target: Target, stream: str, name: str, most: int, ack: bool, wait_s: f
                 raise Failure(f"no message within {span(wait_s)}")
             if status is not None:
                 raise Failure(f"{(message.headers or {}).get('Description', 'refused')} ({status})")
-            print_stored(target, stream, stored_of(message))
+            if raw:
+                print_raw(message.data)
+            else:
+                print_stored(target, stream, stored_of(message))
             if ack and message.reply:
                 await client.request(message.reply, b"+ACK", timeout=5)
 

@@ -11,6 +11,7 @@ from eyot_cli import contexts
 from eyot_cli.answers import tell
 from eyot_cli.confirm import confirm, force
 from eyot_cli.failure import Failure
+from eyot_cli.lazy import AliasGroup
 from eyot_cli.private_files import remove, write_private
 from eyot_cli.show import print_json, print_table
 from eyot_cli.target import Target
@@ -27,7 +28,7 @@ def _names(_context: click.Context, _argument: click.Parameter, begun: str) -> l
         return []
 
 
-@click.group("context")
+@click.group("context", cls=AliasGroup)
 def context() -> None:
     """Named connections, shared with the nats tool."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
 
+from eyot_cli import aliases
 from eyot_cli.failure import OutputClosed
 
 
@@ -61,16 +61,28 @@ class LazyCommands(MutableMapping[str, click.Command]):
         return len(set(self._places) | set(self._commands))
 
 
-class LazyGroup(click.Group):
+class AliasGroup(click.Group):
+    """A group whose commands have other names, too (`eyot_cli.aliases`)."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._aliases: Mapping[str, str] = aliases.GROUPS.get(self.name or "", {})
+        #: commands of `eyot` itself that also work behind this group's name
+        self._outer = aliases.OUTER.get(self.name or "", ())
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self._outer:
+            root = ctx.find_root()
+            assert isinstance(root.command, click.Group)
+            return root.command.get_command(root, cmd_name)
+        return super().get_command(ctx, self._aliases.get(cmd_name, cmd_name))
+
+
+class LazyGroup(AliasGroup):
     """A group that lists and completes its commands without loading them."""
 
-    _aliases: Mapping[str, str] = MappingProxyType({})
-
-    def take(
-        self, places: Mapping[str, Place], aliases: Mapping[str, str], loaded: Callable[[click.Command], None]
-    ) -> None:
-        """Set the group's commands and their other names; `loaded` gets each command once, before its first use."""
-        self._aliases = aliases
+    def take(self, places: Mapping[str, Place], loaded: Callable[[click.Command], None]) -> None:
+        """Set the group's commands; `loaded` gets each command once, before its first use."""
         self.commands = LazyCommands(places, loaded)
 
     def _line(self, name: str) -> str:
@@ -83,9 +95,6 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError as error:
             raise OutputClosed from error
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return super().get_command(ctx, self._aliases.get(cmd_name, cmd_name))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

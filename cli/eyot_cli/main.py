@@ -59,19 +59,6 @@ COMMANDS: Final = {
 }
 
 
-#: Other names of commands, as in the nats tool; no list and no completion offers them.
-ALIASES: Final = {
-    "con": "consumer",
-    "ctx": "context",
-    "event": "events",
-    "obj": "object",
-    "publish": "pub",
-    "req": "request",
-    "str": "stream",
-    "subscribe": "sub",
-}
-
-
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
@@ -166,12 +153,13 @@ ALIASES: Final = {
 @click.option("--tlsfirst", is_flag=True, help="start TLS before INFO, for servers with handshake_first")
 @click.option(
     "--domain",
+    "--js-domain",
     envvar="NATS_DOMAIN",
     show_envvar=True,
     metavar="NAME",
     help="JetStream domain to ask instead of the server's own",
 )
-@click.option("--json", "as_json", is_flag=True, help="print JSON instead of tables")
+@click.option("--json", "-j", "as_json", is_flag=True, help="print JSON instead of tables")
 @click.version_option(package_name="eyot")
 @click.pass_context
 def cli(
@@ -211,7 +199,7 @@ def cli(
     )
 
 
-cli.take(COMMANDS, ALIASES, lambda command: take_anywhere(cli, command))
+cli.take(COMMANDS, lambda command: take_anywhere(cli, command))
 
 
 def main() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 
 import click
@@ -20,7 +21,7 @@ from eyot_cli.failure import Failure
 from eyot_cli.names import subject_to_publish, subject_to_subscribe
 from eyot_cli.refusals import no_responders, no_stream, refusal
 from eyot_cli.seconds import seconds
-from eyot_cli.show import console, print_json, print_payload
+from eyot_cli.show import console, print_json, print_payload, print_raw, raw_option
 from eyot_cli.stored import payload_member
 from eyot_cli.target import Target
 
@@ -32,14 +33,36 @@ LOOK_S = 0.5
 @click.argument("subject", callback=subject_to_publish)
 @click.argument("payload", required=False)
 @click.option("--header", "-H", multiple=True, metavar="NAME:VALUE", help="a header; may be given several times")
-@click.option("--ack", is_flag=True, help="publish to a stream and wait until it is on flash there")
+@click.option(
+    "--ack", "--jetstream", "-J", is_flag=True, help="publish to a stream and wait until it is on flash there"
+)
+@click.option("--reply", default="", metavar="SUBJECT", help="where answers are to go")
+@click.option("--count", type=click.IntRange(min=1), default=1, metavar="NUMBER", help="publish it so many times")
+@click.option("--sleep", "pause_s", callback=seconds, default="0", metavar="TIME", help="pause between them")
 @click.pass_obj
-def publish(target: Target, subject: str, payload: str | None, header: tuple[str, ...], ack: bool) -> None:
+def publish(
+    target: Target,
+    subject: str,
+    payload: str | None,
+    header: tuple[str, ...],
+    ack: bool,
+    reply: str,
+    count: int,
+    pause_s: float,
+) -> None:
     """Publish PAYLOAD (or standard input) to SUBJECT."""
+    if ack and reply:
+        raise click.UsageError("--ack and --reply exclude each other: the PubAck goes to the reply subject")
     body = sys.stdin.buffer.read() if payload is None else payload.encode()
     headers = parse_headers(header)
 
     async def send(client: CommandClient) -> None:
+        for number in range(count):
+            if number:
+                await asyncio.sleep(pause_s)
+            await send_one(client)
+
+    async def send_one(client: CommandClient) -> None:
         if ack:
             try:
                 answer = await target.jetstream(client).publish(subject, body, headers=headers)
@@ -53,7 +76,7 @@ def publish(target: Target, subject: str, payload: str | None, header: tuple[str
                     f"stored in {answer.stream} as {answer.seq}" + (" (duplicate)" if answer.duplicate else "")
                 )
             return
-        await client.publish(subject, body, headers=headers)
+        await client.publish(subject, body, reply=reply, headers=headers)
         await client.confirm(subject)
 
     target.with_client(send)
@@ -79,6 +102,7 @@ def publish(target: Target, subject: str, payload: str | None, header: tuple[str
     help="answers to wait for; 0: all that come in time",
 )
 @click.option("--timeout", "timeout_s", callback=seconds, default="5s", metavar="TIME", help="how long to wait at most")
+@raw_option
 @click.pass_obj
 def request(
     target: Target,
@@ -88,6 +112,7 @@ def request(
     count: int,
     replies: int,
     timeout_s: float,
+    raw: bool,
 ) -> None:
     """Send a request to SUBJECT and print the answer.
 
@@ -96,13 +121,14 @@ def request(
     """
     body = sys.stdin.buffer.read() if payload is None else payload.encode()
     headers = parse_headers(header)
+    show = print_raw if raw else _print_answer
 
     async def ask(client: CommandClient) -> None:
         for _ in range(count):
             if replies == 1:
-                _print_answer((await _one_answer(client, subject, body, headers, timeout_s)).data)
+                show((await _one_answer(client, subject, body, headers, timeout_s)).data)
             else:
-                await _print_answers(client, subject, body, headers, replies, timeout_s)
+                await _print_answers(client, subject, body, headers, replies, timeout_s, show)
 
     target.with_client(ask)
 
@@ -119,7 +145,13 @@ async def _one_answer(
 
 
 async def _print_answers(
-    client: CommandClient, subject: str, body: bytes, headers: dict[str, str] | None, replies: int, timeout_s: float
+    client: CommandClient,
+    subject: str,
+    body: bytes,
+    headers: dict[str, str] | None,
+    replies: int,
+    timeout_s: float,
+    show: Callable[[bytes], None],
 ) -> None:
     """Send a request and print so many answers, or with 0 all that come in time. Raises Failure if fewer come."""
     inbox = client.new_inbox()
@@ -134,7 +166,7 @@ async def _print_answers(
             if not answer.data and (answer.headers or {}).get("Status") == "503":
                 raise no_responders(subject)
             got += 1
-            _print_answer(answer.data)
+            show(answer.data)
     await answers.unsubscribe()
     if got < max(replies, 1):
         raise Failure(f"{got} of {replies or 'any'} answers on {subject} in {timeout_s:g} s: --timeout waits longer")
@@ -199,8 +231,9 @@ async def next_of(target: Target, client: Client, arrived: asyncio.Queue[Msg]) -
 @click.argument("subject", callback=subject_to_subscribe)
 @click.option("--count", "-n", type=click.IntRange(min=1), help="end after so many messages")
 @click.option("--queue", "-q", default="", help="queue group")
+@raw_option
 @click.pass_obj
-def subscribe(target: Target, subject: str, count: int | None, queue: str) -> None:
+def subscribe(target: Target, subject: str, count: int | None, queue: str, raw: bool) -> None:
     """Print messages published to SUBJECT."""
 
     async def listen(client: CommandClient) -> None:
@@ -212,7 +245,10 @@ def subscribe(target: Target, subject: str, count: int | None, queue: str) -> No
             if count is not None and seen >= count:
                 return
             seen += 1
-            print_message(target, message)
+            if raw:
+                print_raw(message.data)
+            else:
+                print_message(target, message)
             if seen == count:
                 done.set()
 

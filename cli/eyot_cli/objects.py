@@ -29,6 +29,7 @@ from eyot_cli.answers import tell
 from eyot_cli.api import ask
 from eyot_cli.confirm import confirm, force
 from eyot_cli.failure import Failure
+from eyot_cli.lazy import AliasGroup
 from eyot_cli.names import bucket_name
 from eyot_cli.refusals import in_bucket, no_bucket
 from eyot_cli.show import console, count, print_json, print_table, size
@@ -39,7 +40,7 @@ from eyot_cli.target import Target
 FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.group("object")
+@click.group("object", cls=AliasGroup)
 def objects() -> None:
     """Object buckets: files of any size."""
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
+import click
 import msgspec
 
 from eyot_wire.quantities import size as size
@@ -104,10 +105,34 @@ def print_payload(text: str) -> None:
     print(text)
 
 
+def print_raw(data: bytes) -> None:
+    """Print a message's payload byte by byte, and the end of a line."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data + b"\n")
+    sys.stdout.buffer.flush()
+
+
+#: The option of commands that print messages
+raw_option = click.option("--raw", "-r", is_flag=True, help="payloads alone, byte by byte")
+
+
 def print_json(value: object) -> None:
     """Print one JSON document."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     print("".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text))
+
+
+#: The option of commands that list what has a name
+names_option = click.option("--names", "-n", is_flag=True, help="the names alone")
+
+
+def print_names(names: Sequence[str], *, as_json: bool) -> None:
+    """Print names, a line each."""
+    if as_json:
+        print_json(names)
+        return
+    for name in names:
+        print_line(name)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Piece]], empty: str) -> None:

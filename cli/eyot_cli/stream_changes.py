@@ -12,7 +12,7 @@ from eyot_cli.api import ask
 from eyot_cli.confirm import confirm, force
 from eyot_cli.failure import Failure
 from eyot_cli.names import stream_name
-from eyot_cli.show import console, count, print_json, print_table
+from eyot_cli.show import console, count, print_json, print_raw, print_table, raw_option
 from eyot_cli.stored import get_stored, in_order, print_stored, stored_of
 from eyot_cli.stream_options import changed_config, options_of_stream
 from eyot_cli.target import Target
@@ -106,7 +106,7 @@ def purge(target: Target, name: str, subject: str | None, keep: int | None, seq:
 @click.command("get")
 @click.argument("name", callback=stream_name)
 @click.argument("seq", type=click.IntRange(min=1), required=False)
-@click.option("--last-for", metavar="SUBJECT", help="the last message of this subject")
+@click.option("--last-for", "-S", metavar="SUBJECT", help="the last message of this subject")
 @click.pass_obj
 def get(target: Target, name: str, seq: int | None, last_for: str | None) -> None:
     """Print one message of the stream NAME.
@@ -121,16 +121,26 @@ def get(target: Target, name: str, seq: int | None, last_for: str | None) -> Non
 
 @click.command("view")
 @click.argument("name", callback=stream_name)
+@click.argument("size", type=click.IntRange(min=1), required=False)
 @click.option("--subject", default=">", metavar="SUBJECT", help="only messages of this subject")
-@click.option("--from", "start_seq", type=click.IntRange(min=1), metavar="SEQ", help="the first sequence")
+@click.option("--from", "--id", "start_seq", type=click.IntRange(min=1), metavar="SEQ", help="the first sequence")
 @click.option("--count", "-n", "most", type=click.IntRange(min=1), default=20, help="end after so many")
+@raw_option
 @click.pass_obj
-def view(target: Target, name: str, subject: str, start_seq: int | None, most: int) -> None:
-    """Print messages of the stream NAME in order."""
+def view(
+    target: Target, name: str, size: int | None, subject: str, start_seq: int | None, most: int, raw: bool
+) -> None:
+    """Print messages of the stream NAME in order.
+
+    So many as SIZE or --count says.
+    """
 
     async def show(client: Client) -> None:
-        async for message in in_order(target, client, name, subject, start_seq=start_seq, most=most):
-            print_stored(target, name, stored_of(message))
+        async for message in in_order(target, client, name, subject, start_seq=start_seq, most=size or most):
+            if raw:
+                print_raw(message.data)
+            else:
+                print_stored(target, name, stored_of(message))
 
     target.with_client(show)
 

@@ -37,9 +37,23 @@ _BOTH = (
     ),
     click.option("--replicas", "num_replicas", type=int, metavar="N", help="copies in a cluster"),
     click.option("--allow-direct/--no-allow-direct", default=None, help="direct reads"),
-    click.option("--allow-rollup/--deny-rollup", "allow_rollup_hdrs", default=None, help="Nats-Rollup may purge"),
-    click.option("--deny-delete/--allow-delete", "deny_delete", default=None, help="no message can be deleted"),
-    click.option("--deny-purge/--allow-purge", "deny_purge", default=None, help="no purge"),
+    click.option(
+        "--allow-rollup/--deny-rollup",
+        " /--no-allow-rollup",
+        "allow_rollup_hdrs",
+        default=None,
+        help="Nats-Rollup may purge",
+    ),
+    click.option(
+        "--deny-delete/--allow-delete",
+        " /--no-deny-delete",
+        "deny_delete",
+        default=None,
+        help="no message can be deleted",
+    ),
+    click.option("--deny-purge/--allow-purge", " /--no-deny-purge", "deny_purge", default=None, help="no purge"),
+    click.option("--no-ack/--ack", default=None, help="publishers get no PubAck"),
+    click.option("--compression", type=click.Choice(["none", "s2"]), help="of a nats-server's files"),
     click.option("--allow-msg-ttl", is_flag=True, default=None, help="messages may have a lifetime of their own"),
     click.option("--source", multiple=True, metavar="STREAM[@DOMAIN]", help="copy this stream into it, too"),
     click.option("--metadata", multiple=True, metavar="NAME=VALUE", help="metadata; for replication: eyot.sync.*"),
@@ -57,6 +71,8 @@ _NEW = (
     click.option("--retention", type=click.Choice(list(_RETENTION)), help="when messages may go"),
     click.option("--first-sequence", "first_seq", type=click.IntRange(min=1), metavar="N", help="the first sequence"),
     click.option("--mirror", metavar="STREAM[@DOMAIN]", help="be a copy of this stream"),
+    click.option("--max-consumers", type=int, metavar="N", help="consumers at most"),
+    click.option("--defaults", is_flag=True, expose_value=False, help="as in the nats tool; eyot never asks"),
 )
 
 

@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from eyot_cli.api import ask
+from eyot_cli.lazy import AliasGroup
 from eyot_cli.names import stream_name
 from eyot_cli.reports import stream_report
-from eyot_cli.show import console, count, print_json, print_table, size, span
+from eyot_cli.show import console, count, names_option, print_json, print_names, print_table, size, span
 from eyot_cli.stream_changes import STREAM_CHANGES
 from eyot_cli.stream_info import every_stream, info_of
 from eyot_cli.target import Target
@@ -17,25 +18,29 @@ from eyot_cli.watch import watch_option, watched
 from eyot_wire.jetstream.stream import StreamInfo, StreamSourceInfo
 
 
-@click.group()
+@click.group(cls=AliasGroup)
 def stream() -> None:
     """List, make, change, read and delete streams."""
 
 
 @stream.command("ls")
+@names_option
 @watch_option
 @click.pass_obj
-def listing(target: Target, watch_s: float | None) -> None:
+def listing(target: Target, names: bool, watch_s: float | None) -> None:
     """List all streams."""
     watched(
         target,
         watch_s,
         lambda: target.with_client(lambda client: every_stream(target, client)),
-        lambda found: _list(target, found),
+        lambda found: _list(target, found, names),
     )
 
 
-def _list(target: Target, found: list[dict[str, Any]]) -> None:
+def _list(target: Target, found: list[dict[str, Any]], names: bool) -> None:
+    if names:
+        print_names([each["config"]["name"] for each in found], as_json=target.as_json)
+        return
     if target.as_json:
         print_json(found)
         return

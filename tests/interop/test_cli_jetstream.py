@@ -93,6 +93,42 @@ def test_a_stream_from_another_ones_configuration(eyot: Tool, tmp_path: Path) ->
         eyot("stream", "rm", name, "-f")
 
 
+def test_what_users_of_the_nats_tool_type(eyot: Tool) -> None:
+    eyot("s", "create", "TYPED", "--subjects=typed.*", "--storage=file", "--replicas=1", "--retention=limits",
+         "--discard=old", "--max-msgs=-1", "--max-bytes=-1", "--max-age=1y", "--max-msg-size=-1", "--dupe-window=2m",
+         "--no-allow-rollup", "--no-deny-delete", "--no-deny-purge", "--compression=s2", "--max-consumers=9",
+         "--ack", "--defaults")  # fmt: skip
+    config = eyot.json("str", "nfo", "TYPED")["config"]
+    assert not any(config.get(each) for each in ("allow_rollup_hdrs", "deny_delete", "deny_purge", "no_ack"))
+    assert (config["compression"], config["max_consumers"]) == ("s2", 9)
+    assert eyot("pub", "typed.a", "one", "-J", "--count", "2", "--sleep", "1ms").count("stored in TYPED") == 2
+    assert eyot("str", "view", "TYPED", "1", "--id", "2", "--raw") == "one\n"
+    assert eyot("str", "get", "TYPED", "-S", "typed.a").startswith("TYPED 2 typed.a")
+    assert "TYPED" in eyot("str", "list", "-n").splitlines()
+    eyot("con", "new", "TYPED", "pulled", "--pull", "--defaults", "--deliver", "subject", "--filter", "typed.*", "--replay", "original",
+         "--max-waiting", "7", "--sample", "50", "--memory")  # fmt: skip
+    eyot("con", "create", "TYPED", "pushed", "--target", "typed-to", "--heartbeat", "5s", "--flow-control",
+         "--deliver", "1h")  # fmt: skip
+    pulled = eyot.json("con", "nfo", "TYPED", "pulled", "-j")["config"]
+    assert (pulled["deliver_policy"], pulled["replay_policy"]) == ("last_per_subject", "original")
+    assert (pulled["max_waiting"], pulled["mem_storage"], pulled["sample_freq"]) == (7, True, "50%")
+    pushed = eyot.json("con", "info", "TYPED", "pushed")["config"]
+    assert (pushed["idle_heartbeat"], pushed["flow_control"], pushed["deliver_policy"]) == (
+        5 * 10**9,
+        True,
+        "by_start_time",
+    )
+    assert {"pulled", "pushed"} <= set(eyot("con", "list", "TYPED", "--names").splitlines())  # that of `view` ends soon
+    assert {"pulled", "pushed"} <= set(eyot.json("con", "list", "TYPED", "--names"))
+    assert eyot("con", "next", "TYPED", "pulled", "-r") == "one\n"
+    assert eyot("req", "$JS.API.STREAM.NAMES", "", "--raw").startswith('{"type":"io.nats.jetstream.api.v1.stream_names')
+    eyot("str", "backup", "TYPED", "typed")
+    eyot("str", "del", "TYPED", "-f")
+    eyot("str", "restore", "typed")
+    assert eyot.json("str", "info", "TYPED", "--js-domain", "device")["state"]["messages"] == 2
+    eyot("str", "delete", "TYPED", "-f")
+
+
 def test_a_consumer_from_its_beginning_to_its_end(eyot: Tool) -> None:
     eyot("stream", "add", "JOBS", "--subjects", "jobs.>")
     for number in range(4):

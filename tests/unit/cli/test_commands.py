@@ -12,8 +12,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from eyot_cli.aliases import GROUPS, OUTER
 from eyot_cli.anywhere import OptionBehind
-from eyot_cli.main import ALIASES, COMMANDS, cli
+from eyot_cli.main import COMMANDS, cli
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -80,12 +81,30 @@ def test_the_list_says_of_a_command_what_the_command_says_of_itself(name: str) -
     assert command.get_short_help_str(60) == COMMANDS[name].line
 
 
-@pytest.mark.parametrize(("alias", "name"), ALIASES.items())
-def test_the_other_names_of_the_nats_tool_work(alias: str, name: str) -> None:
-    assert alias not in cli.commands
-    other, own = (CliRunner().invoke(cli, [each, "--help"]).output.splitlines() for each in (alias, name))
-    assert other[0].startswith(f"Usage: cli {alias} ")
-    assert other[1:] == own[1:]
+def same_help(other: list[str], own: list[str]) -> None:
+    """Both are the same command."""
+    told, expected = (CliRunner().invoke(cli, [*each, "--help"]).output.splitlines() for each in (other, own))
+    assert told[0].startswith(f"Usage: cli {' '.join(other)} ")
+    assert told[1:] == expected[1:]
+
+
+@pytest.mark.parametrize(
+    ("group", "alias", "name"), [(group, *each) for group, names in GROUPS.items() for each in names.items()]
+)
+def test_the_other_names_of_the_nats_tool_work(group: str, alias: str, name: str) -> None:
+    path = [] if group == "cli" else [group]
+    owner = cli.commands[group] if path else cli
+    assert isinstance(owner, click.Group)
+    assert alias not in owner.commands
+    same_help([*path, alias], [*path, name])
+
+
+@pytest.mark.parametrize(("group", "name"), [(group, each) for group, names in OUTER.items() for each in names])
+def test_commands_that_the_nats_tool_has_within_a_group(group: str, name: str) -> None:
+    owner = cli.commands[group]
+    assert isinstance(owner, click.Group)
+    assert name not in owner.commands
+    same_help([group, name], [name])
 
 
 #: What `eyot` never loads for these words, with all below each: as it starts on every call of a script.

@@ -1,0 +1,51 @@
+"""Other names of commands, as in the `nats` tool; no list and no completion offers them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: By the name of the group; `cli` is `eyot` itself.
+GROUPS: Final = {
+    "cli": {
+        "c": "consumer",
+        "con": "consumer",
+        "ctx": "context",
+        "event": "events",
+        "obj": "object",
+        "publish": "pub",
+        "req": "request",
+        "s": "stream",
+        "st": "stream",
+        "str": "stream",
+        "subscribe": "sub",
+    },
+    "stream": {
+        "create": "add",
+        "new": "add",
+        "update": "edit",
+        "delete": "rm",
+        "del": "rm",
+        "list": "ls",
+        "l": "ls",
+        "nfo": "info",
+        "i": "info",
+        "subj": "subjects",
+    },
+    "consumer": {"create": "add", "new": "add", "delete": "rm", "del": "rm", "list": "ls", "nfo": "info"},
+    "kv": {"new": "add", "list": "ls", "rm": "del", "status": "info", "view": "info"},
+    "object": {"rm": "del", "show": "info", "i": "info"},
+    "context": {
+        "create": "add",
+        "save": "add",
+        "list": "ls",
+        "l": "ls",
+        "remove": "rm",
+        "switch": "select",
+        "set": "select",
+        "info": "show",
+        "view": "show",
+        "v": "show",
+    },
+}
+#: Commands of `eyot` itself that the `nats` tool has within a group.
+OUTER: Final = {"stream": ("backup", "restore")}
