@@ -19,6 +19,10 @@ import cbor2
 import msgspec
 
 MANTISSA_BITS_MAX: Final = 1000  # 300 digits
+#: Texts of a CBOR payload, counted wherever a string reference (tag 25) stands for them, for each byte of the payload.
+TEXT_PER_BYTE_MAX: Final = 32
+#: What every encoding of tag 256 ends with. Outside of it there are no string references.
+_NAMESPACE: Final = b"\x01\x00"
 
 
 def _refuse(_value: Any, _immutable: bool) -> NoReturn:
@@ -53,7 +57,21 @@ def _cbor(payload: bytes) -> Any:
     value = cbor2.CBORDecoder(stream, semantic_decoders=_TAGS).decode()
     if stream.tell() != len(payload):
         raise cbor2.CBORDecodeError("trailing bytes after the data item")
+    # References take four bytes, and what they stand for is written out in map keys, byte strings and columns of texts.
+    if _NAMESPACE in payload and _text_length(value) > TEXT_PER_BYTE_MAX * len(payload):
+        raise cbor2.CBORDecodeError("its string references stand for too much text")
     return value
+
+
+def _text_length(value: Any) -> int:
+    """Return how long all texts and byte strings of a value are together, each counted where it stands."""
+    if isinstance(value, str | bytes):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(_text_length(key) + _text_length(item) for key, item in value.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return sum(map(_text_length, value))
+    return _text_length(value.value) if isinstance(value, cbor2.CBORTag) else 0
 
 
 DECODERS: Final[Mapping[str, Callable[[bytes], Any]]] = {"msgpack": msgspec.msgpack.decode, "cbor": _cbor}

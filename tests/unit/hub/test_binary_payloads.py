@@ -73,6 +73,24 @@ def test_cbors_own() -> None:
     assert decoded("cbor", cbor2.dumps(numbers)) == {"decimal": -273.15, "small": 1e-7, "half": 1.5}
 
 
+def test_string_references_of_cbor() -> None:
+    """Encoders write them for every key but the first: they are taken, also within keys that are no texts."""
+    readings = [{"temperature": number, b"humidity": "temperature"} for number in range(200)]
+    plain = [{"temperature": number, "humidity": "temperature"} for number in range(200)]
+    assert decoded("cbor", cbor2.dumps(readings, string_referencing=True)) == plain
+    keys = {("temperature", "humidity"): 1, ("temperature", "pressure"): 2}
+    assert decoded("cbor", cbor2.dumps(keys, string_referencing=True)) == {
+        '["temperature", "humidity"]': 1,
+        '["temperature", "pressure"]': 2,
+    }
+
+
+def referenced(kind: int, parts: bytes, count: int, *, tag: str = "d90100") -> bytes:
+    """A namespace with a text (kind 3) or byte string (2) of 50 kB, and an array of parts, which refer to it."""
+    long = bytes([kind << 5 | 26]) + (50_000).to_bytes(4, "big") + b"x" * 50_000
+    return bytes.fromhex(tag) + b"\x82" + long + b"\x99" + count.to_bytes(2, "big") + parts * count
+
+
 def shared(levels: int) -> bytes:
     """A list of lists, each of which holds the one before it twice: 2**levels values, if one counts each place."""
     twice = [b"\xd8\x1c\x82" + 2 * (b"\xd8\x1d\x18" + bytes([number])) for number in range(levels)]
@@ -98,6 +116,12 @@ def shared(levels: int) -> bytes:
         b"\xc5\x82\x01\xc2\x5a\x00\x0d\xbb\xa0" + b"\xff" * 900_000,
         bytes.fromhex("c5821a3b9aca0001"),
         bytes.fromhex("c482f901"),
+        referenced(3, bytes.fromhex("d81900"), 60_000),
+        referenced(2, bytes.fromhex("d81900"), 60_000),
+        referenced(3, bytes.fromhex("a181d8190001"), 60_000),
+        referenced(3, bytes.fromhex("a1a1d819000101"), 60_000),
+        referenced(2, bytes.fromhex("a1c681d8190001"), 60_000),
+        referenced(3, bytes.fromhex("a181d8190001"), 60_000, tag="db0000000000000100"),
     ],
     ids=[
         "empty",
@@ -116,6 +140,12 @@ def shared(levels: int) -> bytes:
         "long float",
         "far float",
         "cut decimal",
+        "references",
+        "references to bytes",
+        "references in keys",
+        "references in maps in keys",
+        "references in tags in keys",
+        "long tag of references",
     ],
 )
 def test_poison_in_cbor(poison: bytes) -> None:
