@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from nats.aio.client import DEFAULT_FLUSH_TIMEOUT, Client
 from nats.errors import TimeoutError as NatsTimeout
 
 from eyot_store.store import Store
+from support.skips import refuse_skip
 
 RERUNS = 2
 HERE = Path(__file__).parent
@@ -60,6 +61,13 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             f"compiled modules are missing or older than their sources ({', '.join(stale)}): pip install -e ."
         )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    refuse_skip(report, os.environ)
+    return report
 
 
 @pytest.fixture(autouse=True)
