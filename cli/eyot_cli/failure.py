@@ -11,5 +11,9 @@ class Failure(Exception):
         self.lines = lines
 
 
+class NoSuchPage(Failure):
+    """The daemon does not have the page that was asked for."""
+
+
 class OutputClosed(Exception):
     """Nobody reads standard output any more. `BrokenPipeError` itself would not pass click, which exits with status 1."""

@@ -8,6 +8,7 @@ import msgspec
 from eyot_cli.failure import Failure
 from eyot_cli.show import console, count, print_json, print_table, size, span
 from eyot_cli.target import Target
+from eyot_cli.trouble import trouble
 from eyot_cli.watch import watch_option, watched
 from eyot_wire.status import FlashStatus, LinkStatus, SourcingStatus, StatusReport, StoreStatus, StreamStatus
 
@@ -58,10 +59,8 @@ def _links(links: list[LinkStatus]) -> None:
     rows = []
     for link in links:
         rtt = "" if link.rtt_ms is None else f"{link.rtt_ms:.1f} ms"
-        error = link.last_error or ""
-        if error and link.remedy:
-            error += f": {link.remedy}"
-        if link.next_attempt_in_s is not None:
+        error = trouble(link.waiting, link.last_error, link.remedy)
+        if link.next_attempt_in_s is not None and not link.waiting:
             error += f" (next attempt in {span(link.next_attempt_in_s)})"
         colour = "green" if link.state == "up" else "red"
         rows.append(
@@ -96,7 +95,7 @@ def _print_sourcing(copies: list[SourcingStatus]) -> None:
     )
     rows = [
         (each.account, each.stream, each.kind, each.origin, each.api_prefix, each.phase, count(each.backlog),
-         count(each.committed_seq), span(each.heard_s_ago), each.error or "")
+         count(each.committed_seq), span(each.heard_s_ago), trouble(each.waiting, each.error, each.remedy))
         for each in copies
     ]  # fmt: skip
     print_table("Mirrors and sources", columns, rows, "none")

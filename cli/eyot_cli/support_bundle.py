@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from eyot_cli.failure import Failure
+from eyot_cli.failure import Failure, NoSuchPage
 from eyot_cli.private_files import write_new
 from eyot_cli.show import print_json, print_line
 
@@ -70,4 +70,9 @@ def _fetch(target: Target) -> tuple[str, bytes]:
         return replace(target, device="").with_client(fetch)
     from datetime import UTC, datetime
 
-    return f"eyot-support-{datetime.now(UTC):%Y-%m-%dT%H%M%S}", target.get(PATH)
+    try:
+        return f"eyot-support-{datetime.now(UTC):%Y-%m-%dT%H%M%S}", target.get(PATH)
+    except NoSuchPage:
+        raise Failure(
+            f"{target.control} gives no support bundle: the control socket does, and a monitoring port with eyot {{ http {{ page: true }} }}"
+        ) from None

@@ -12,6 +12,7 @@ from eyot_cli.failure import Failure
 from eyot_cli.seconds import seconds
 from eyot_cli.show import console, count, print_json, print_table, size, span
 from eyot_cli.target import Target
+from eyot_cli.trouble import trouble
 from eyot_cli.watch import watch_option, watched
 from eyot_wire.jetstream.forget_downstream import WORDS, ForgetRequest
 from eyot_wire.status import LinkStatus, PeerTotals, SourcingStatus, SyncReport, SyncStatus
@@ -174,7 +175,7 @@ def _show(report: SyncReport) -> None:
     rows = []
     for each in report.out:
         link = _LINKED[each.linked]
-        error = _trouble(each.waiting, each.error, each.remedy)
+        error = trouble(each.waiting, each.error, each.remedy)
         rows.append(
             (each.account, each.stream, f"{each.kind} {each.target} at {each.peer}".replace("  ", " "), link,
              "unknown" if each.uncertain else count(each.confirmed_seq), count(each.backlog),
@@ -196,7 +197,7 @@ def _totals(peers: list[PeerTotals]) -> None:
     columns = ("Account", "Server", "Link", ">Streams", ">Backlog", ">Bytes", ">Oldest", ">Rate/s", ">ETA", "Error")
     rows = [
         (each.account, each.peer, _LINKED[each.linked], count(each.streams), count(each.backlog), size(each.backlog_bytes),
-         span(each.oldest_s, ""), f"{each.rate:.1f}", _eta(each), _trouble(each.waiting, each.error, each.remedy))
+         span(each.oldest_s, ""), f"{each.rate:.1f}", _eta(each), trouble(each.waiting, each.error, each.remedy))
         for each in peers
     ]  # fmt: skip
     print_table("Totals by server", columns, rows, "")
@@ -218,7 +219,7 @@ def _inbound(copies: list[SourcingStatus]) -> None:
     rows = [
         (each.account, each.stream, f"{each.kind} of {each.origin} at {each.api_prefix}", each.phase,
          count(each.committed_seq), count(each.backlog), f"{each.rate:.1f}", _eta(each), span(each.heard_s_ago),
-         _trouble(each.waiting, each.error, each.remedy))
+         trouble(each.waiting, each.error, each.remedy))
         for each in copies
     ]  # fmt: skip
     print_table("Mirrors and sources here", columns, rows, "")
@@ -232,12 +233,5 @@ def _eta(each: SyncStatus | PeerTotals | SourcingStatus) -> str:
 def _down(link: LinkStatus) -> str:
     """Format a remote that is not linked."""
     since = f" for {span(link.age_s)}" if link.age_s is not None else ""
-    why = _trouble(link.waiting, link.last_error, link.remedy)
+    why = trouble(link.waiting, link.last_error, link.remedy)
     return f"Link {link.name} is {'disabled' if link.state == 'disabled' else 'down'}{since}{f': {why}' if why else ''}"
-
-
-def _trouble(waiting: str | None, error: str | None, remedy: str | None) -> str:
-    """Format the cause of a backlog that does not shrink, for one cell."""
-    if waiting:
-        return f"waiting: {waiting}"
-    return f"{error}: {remedy}" if error and remedy else error or ""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from eyot_cli import contexts
-from eyot_cli.failure import Failure
+from eyot_cli.failure import Failure, NoSuchPage
 from eyot_cli.refusals import cannot_connect, denied, no_jetstream, refusal
 from eyot_wire.trust.creds import Credentials, parse_creds
 from eyot_wire.trust.nkey import NkeyError, is_public
@@ -118,7 +118,8 @@ class Target:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Failure(f"no answer from {self.control}: {_unanswered(error)}") from error
         if answer.status_code != 200:
-            raise Failure(f"{self.control}{path} answered {answer.status_code}: {answer.text.strip()}")
+            kind = NoSuchPage if answer.status_code == 404 else Failure
+            raise kind(f"{self.control}{path} answered {answer.status_code}: {answer.text.strip()}")
         return answer.content
 
     def with_client(self, action: Callable[[CommandClient], Awaitable[T]]) -> T:

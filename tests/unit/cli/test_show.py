@@ -8,13 +8,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
 from eyot_cli import doctor, failure, main, show, status, streams, sync
 from eyot_wire.doctor.check import Check
-from eyot_wire.status import StatusReport, SyncReport
+from eyot_wire.status import LinkStatus, SourcingStatus, StatusReport, SyncReport
 
 FOLDER = Path(show.__file__).parent
 HOSTILE = "[/x] [bold]a\nFORGED line\x1b[2J\r\x07\u202e\u2028\x9b\ud800:smile:"
@@ -129,3 +131,36 @@ def test_nothing_is_written_elsewhere() -> None:
             )
             owner = called.value.id if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) else ""
             assert name not in writers or owner == "console", f"{path.name}:{node.lineno}"
+
+
+def test_status_says_what_a_policy_makes_wait(written: io.StringIO) -> None:
+    link = LinkStatus(
+        name="hub", account="A", role="spoke", state="waiting", next_attempt_in_s=27, waiting="outside its windows"
+    )
+    copy = SourcingStatus(
+        account="A", stream="S", kind="source", origin="O", api_prefix="", phase="waiting", waiting="budget used up"
+    )
+    report = StatusReport(
+        server_name="here", server_id="N", version="1", now="", uptime_s=1, links=[link], copies=[copy]
+    )
+    status._show(Target(b""), report)  # type: ignore[arg-type]
+    assert "waiting: outside its windows" in written.getvalue()
+    assert "waiting: budget used up" in written.getvalue()
+    assert "next attempt" not in written.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (httpx.Response(404, text="404 page not found"), "gives no support bundle: the control socket does"),
+        (httpx.Response(403, text="log in"), "/eyot/support-bundle answered 403: log in"),
+    ],
+)
+def test_a_support_bundle_that_is_not_given(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: httpx.Response, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(httpx.Client, "get", lambda *_: answer)
+    done = CliRunner().invoke(main.cli, ["--control", "http://localhost:1", "support-bundle"])
+    assert said in str(done.exception)
+    assert not list(tmp_path.iterdir())
