@@ -8,6 +8,7 @@ from unittest import mock
 
 import pytest
 
+from eyot_daemon.config.accounts import AccountJetStreamOptions
 from eyot_daemon.jetstream.ingest.stream_ingest import StreamIngest
 from eyot_daemon.jetstream.stream.stream import SourcedResult
 from eyot_sync.sourcing.actions import Copied
@@ -107,6 +108,37 @@ def test_a_full_target_takes_what_fits_and_says_where_it_stopped(fixture: Fixtur
     assert source.store(copied(3)).last_seq == 0
     fixture.request("STREAM.PURGE.T")
     assert source.store(copied(3)) == SourcedResult(3, None)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"mirror": {"name": "O"}},
+        {"sources": [{"name": "O"}]},
+        {"sources": [{"name": "O"}], "subject_transform": {"src": ">", "dest": "t.>"}},
+    ],
+)
+def test_the_limits_of_account_and_server_hold_for_what_is_copied(tmp_path: Path, config: dict[str, Any]) -> None:
+    """They held for what is published alone: a mirror filled the disk that `max_file` was to keep free."""
+    fixture = Fixture(tmp_path, limits=AccountJetStreamOptions(file_max=80))
+    fixture.create("T", subjects=None, **config)
+    copies = Sourcing(fixture, "T", mirror="mirror" in config)
+    result = copies.store(copied(1), copied(2), copied(3))
+    assert (result.last_seq, result.error and result.error.err_code) == (2, 10002)
+    assert copies.store(copied(3)).last_seq == 0
+    fixture.request("STREAM.PURGE.T")
+    assert copies.store(copied(3)) == SourcedResult(3, None)
+
+
+@pytest.mark.parametrize("origin", [{"mirror": {"name": "O"}}, {"sources": [{"name": "O"}]}])
+def test_a_sealed_stream_takes_nothing_from_its_origin(fixture: Fixture, origin: dict[str, Any]) -> None:
+    fixture.create("T", subjects=None, **origin)
+    copies = Sourcing(fixture, "T", mirror="mirror" in origin)
+    assert copies.store(copied(1)) == SourcedResult(1, None)
+    fixture.request("STREAM.UPDATE.T", {"name": "T", **origin, "sealed": True})
+    result = copies.store(copied(2))
+    assert (result.last_seq, result.error and result.error.err_code) == (0, 10109)
+    assert len(fixture.held("T")) == 1
 
 
 def test_message_ids_of_different_origins_do_not_meet(fixture: Fixture, source: Sourcing) -> None:

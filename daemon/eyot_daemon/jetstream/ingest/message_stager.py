@@ -481,11 +481,11 @@ class MessageStager:
             return error(JSStreamMessageExceedsMaximumErr)
         return error(JSStreamHeaderExceedsMaximumErr) if len(header) > HEADER_BYTES_MAX else None
 
-    def _no_space(self, size: int) -> ApiError | None:
-        """Return the room that the limits of account and server leave."""
+    def _no_space(self, size: int, messages: int = 1) -> ApiError | None:
+        """Return why the limits of account and server leave no room for so many bytes."""
         room = self._parts.room
         storage = self.config.storage
-        return room.no_storage_for(storage, size) if room.storage_limited[storage] else None
+        return room.no_storage_for(storage, size, messages) if room.storage_limited[storage] else None
 
     def _store(self, txn: "Txn", batch: Batch, message: _Checked) -> int:
         subject, header, payload, _, verdict, total = message

@@ -309,7 +309,7 @@ class StreamIngest(MessageStager):
     def stage_copied(
         self, txn: "Txn", messages: Sequence[CopiedMessage], *, mirror: bool, skip_to: int
     ) -> tuple[Batch, int, ApiError | None]:
-        """Stage messages of a mirror or source; stop at the first that a stream with discard new refuses.
+        """Stage messages of a mirror or source; stop at the first that a sealed or full stream, account or server refuses.
 
         Returns the batch of the transaction, the last origin sequence that was staged (0: none), and the refusal, if
         any. Sources drop repeated `Nats-Msg-Id` where the stream has a duplicate window; mirrors never do.
@@ -319,7 +319,7 @@ class StreamIngest(MessageStager):
         self._now_ns = self._start_ns()
         refusal = None
         taken = 0
-        if self._appends_plainly:
+        if self._appends_plainly and self._all_fit(messages):
             append = self._append_mirrored if mirror else self._append_sourced
             taken = append(txn, batch, list(messages), subjects)
             messages = messages[batch.stored :]
@@ -327,11 +327,10 @@ class StreamIngest(MessageStager):
             subject = message.subject
             if self._transform is not None:
                 subject = self._transform.apply(subject) or subject
-            if self.config.discard == "new":
-                size = self._log.message_bytes(subject, message.header, message.payload)
-                refusal = limits.refusal(self.config, self._log, subject, size)
-                if refusal is not None:
-                    break
+            known = mirror and message.origin_seq <= self._log.state.last_seq
+            refusal = None if known else self._refuses_copied(subject, message)
+            if refusal is not None:
+                break
             try:
                 if self._copy(txn, batch, message, subject, mirror):
                     subjects.add(subject)
@@ -350,6 +349,23 @@ class StreamIngest(MessageStager):
         """Whether a copied message whose header asks for nothing is appended as it is."""
         special = (self._transform, self._counters, self._republisher)
         return self.config.discard != "new" and all(each is None for each in special)
+
+    def _all_fit(self, messages: Sequence[CopiedMessage]) -> bool:
+        """Return whether the limits of account and server leave room for all of these."""
+        if not self._parts.room.storage_limited[self.config.storage]:
+            return True
+        sizes = (self._log.message_bytes(each.subject, each.header, each.payload) for each in messages)
+        return self._no_space(sum(sizes), len(messages)) is None
+
+    def _refuses_copied(self, subject: bytes, message: CopiedMessage) -> ApiError | None:
+        """Return why a message of a mirror or source is not stored, to be tried again later; None: it is."""
+        if self.config.sealed:
+            return error(JSStreamSealedErr)
+        size = self._log.message_bytes(subject, message.header, message.payload)
+        refusal = self._no_space(size)
+        if refusal is None and self.config.discard == "new":
+            refusal = limits.refusal(self.config, self._log, subject, size)
+        return refusal
 
     def _append_sourced(self, txn: "Txn", batch: Batch, messages: list[CopiedMessage], subjects: set[bytes]) -> int:
         """Append a source's messages up to the first whose header holds more of NATS' than where it is from.
