@@ -93,7 +93,16 @@ SCENARIOS: dict[str, list[Step]] = {
         bat("stream", 1, Expected_Stream="X", Batch_Commit=1),
         bat("ttl", 1, TTL="9s", Batch_Commit=1),
         bat("level", 1, Required_Api_Level=99),
+        bat("ttl2", 1, TTL="x", Batch_Commit=1),
+        bat("nobody", 1, Expected_Last_Msg_Id="", Batch_Commit=1),
         Look("S"),
+    ],
+    "a message is asked for with what direct gets know": [
+        create("S", allow_direct=True),
+        pub("s.a"),
+        *[Ask("STREAM.MSG.GET.S", {"seq": 1} | more) for more in (
+            {"batch": -1}, {"batch": 1}, {"max_bytes": -1}, {"max_bytes": 1}, {"multi_last": ["s.a"]}, {"up_to_seq": 1}, {"up_to_time": FAR[4:]},
+        )],
     ],
     "atomic batches and their bounds": [
         create("S", allow_atomic=True),
@@ -169,7 +178,7 @@ SCENARIOS: dict[str, list[Step]] = {
         *[plan(pattern) for pattern in (
             "@foo", "", "@at nope", "@at 2036-01-01T00:00:00.5Z", "@at 2036-01-01T00:00:00+02:00", "@every", "@every 500ms",
             "@every 1h", "0 0 5 * * *", "0 5 * * *", "0 0 5 * * * 2027", "0 0 5 * jan-mar mon,WED", "0 0 5 * * 7", "*/5 * * * * ?",
-            "@daily", "@hourly", "@reboot", "@midnight", "@yearly",
+            "0 0 0 30 2 *", "0 0 0 31 4,6,9,11 ?", "0 0 0 29 2 *", "@daily", "@hourly", "@reboot", "@midnight", "@yearly",
         )],
         *[plan("@daily", Schedule_Time_Zone=zone) for zone in ("Europe/Prague", "X/Y", "", "UTC")],
         plan("@every 1h", Schedule_Time_Zone="UTC"),

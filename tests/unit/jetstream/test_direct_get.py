@@ -130,6 +130,11 @@ def test_the_last_of_several_subjects(fixture: Fixture) -> None:
     assert seqs(direct(fixture, multi_last=["s.*"], seq=5)) == [5, 6]
 
 
+def test_a_filter_that_is_no_subject_hides_nothing(fixture: Fixture) -> None:
+    assert seqs(direct(fixture, multi_last=["", "s.1", "s..2", "s.2 x", "s.>.3"])) == [4]
+    assert [status(answer) for answer in direct(fixture, multi_last=["", "s..2"])] == [(404, "No Results")]
+
+
 def test_the_last_as_of_earlier(fixture: Fixture) -> None:
     assert seqs(direct(fixture, multi_last=["s.*"], up_to_seq=4)) == [2, 3, 4]
     assert seqs(direct(fixture, multi_last=["s.*"], up_to_time="2023-11-14T22:13:22Z")) == [1, 2]

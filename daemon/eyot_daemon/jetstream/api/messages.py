@@ -64,7 +64,7 @@ def _get(request: ApiRequest) -> None:
     if request.body_is_empty:
         raise fail(JSBadRequestErr)
     asked = request.decode(MsgGetRequest)
-    if asked.batch or asked.max_bytes or asked.multi_last or not is_one_message(asked):
+    if asked.batch > 0 or asked.max_bytes > 0 or not is_one_message(asked):
         raise fail(JSBadRequestErr)
     stream = request.stream(request.tokens[5])
 
@@ -264,8 +264,9 @@ def _answer_batch(request: ApiRequest, stream: Stream, asked: MsgGetRequest) -> 
 
 def _answer_multi_last(request: ApiRequest, stream: Stream, asked: MsgGetRequest) -> None:
     """Send the last message of each subject that matches a filter, from `seq` up to `up_to_seq` or `up_to_time`."""
-    filters = [subject.encode() for subject in asked.multi_last]
-    if not all(map(is_valid, filters)):
+    # An invalid filter has no messages, and hides those of no other filter.
+    filters = [encoded for subject in asked.multi_last if is_valid(encoded := subject.encode())]
+    if not filters:
         request.send_status(_NO_RESULTS)
         return
     log = stream.log

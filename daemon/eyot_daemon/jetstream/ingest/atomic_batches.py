@@ -38,6 +38,7 @@ from eyot_wire.jetstream.error_codes import (
     JSAtomicPublishTooLargeBatchErrF,
     JSAtomicPublishTooManyInflight,
     JSMessageIncrMissingErr,
+    JSMessageTTLDisabledErr,
     JSMessageTTLInvalidErr,
     JSRequiredApiLevelErr,
     JSStreamExpectedLastSeqPerSubjectInvalid,
@@ -135,7 +136,7 @@ def check_in_batch(
 
     `Nats-Expected-Last-Msg-Id`, which atomic batches cannot have, is checked before.
     """
-    refused = check_features(fields, facts.config, payload) or _check_ttl(fields)
+    refused = check_features(fields, facts.config, payload) or _check_ttl(fields, allowed=facts.config.allow_msg_ttl)
     if refused is not None:
         return Verdict(refused)
     msg_id = fields.get(MSG_ID, b"")
@@ -155,12 +156,12 @@ def check_in_batch(
     return verdict
 
 
-def _check_ttl(fields: dict[bytes, bytes]) -> ApiError | None:
+def _check_ttl(fields: dict[bytes, bytes], *, allowed: bool) -> ApiError | None:
     try:
         if fields.get(TTL):
             parse_ttl(fields[TTL])
     except ValueError:
-        return error(JSMessageTTLInvalidErr)
+        return error(JSMessageTTLInvalidErr if allowed else JSMessageTTLDisabledErr)
     return None
 
 

@@ -59,6 +59,11 @@ class StreamFacts(Protocol):
     @property
     def last_seq(self) -> int: ...
 
+    @property
+    def now_ns(self) -> int:
+        """The time that the message is stored with."""
+        ...
+
     def last_msg_id(self) -> bytes:
         """`Nats-Msg-Id` of the newest message, b"" when it had none."""
         ...

@@ -214,6 +214,10 @@ class MessageStager:
     def last_seq(self) -> int:
         return self._log.state.last_seq
 
+    @property
+    def now_ns(self) -> int:
+        return self._now_ns
+
     def last_msg_id(self) -> bytes:
         if self._last_msg_id is None:
             newest = self._log.get(self._log.committed_seq)

@@ -234,6 +234,10 @@ class Schedule:
     def once(self) -> bool:
         return self._cron is None and not self._every_ns
 
+    def never_due(self, stored_ns: int) -> bool:
+        """Return whether nothing comes of it, as on the 30th of February."""
+        return not self.once and not self.following(stored_ns)
+
     def first(self, stored_ns: int) -> int:
         """Return when a schedule that was stored at `stored_ns` falls due first; 0: never."""
         return self._at_ns if self.once else self.following(stored_ns)
@@ -267,6 +271,11 @@ class Scheduled(Protocol):
     @property
     def config(self) -> StreamConfig: ...
 
+    @property
+    def now_ns(self) -> int:
+        """The time that the message is stored with."""
+        ...
+
     def ends_with_schedule(self, subject: bytes) -> bool:
         """Return whether the last message on `subject` is a schedule, or there is none."""
         ...
@@ -277,7 +286,7 @@ def check_schedule(
 ) -> ApiError | None:
     """Return why a message's schedule headers are refused; None: they are valid, or absent. `scheduled`: a schedule made the message."""
     config = facts.config
-    refused = _check_pattern(fields)
+    refused = _check_pattern(fields, facts.now_ns)
     if refused is not None or fields.get(SCHEDULE):
         if not config.allow_msg_schedules:
             return error(JSMessageSchedulesDisabledErr)
@@ -287,13 +296,13 @@ def check_schedule(
     return _check_scheduler(fields, subject, facts)
 
 
-def _check_pattern(fields: dict[bytes, bytes]) -> ApiError | None:
+def _check_pattern(fields: dict[bytes, bytes], now_ns: int) -> ApiError | None:
     zone, pattern = fields.get(TIME_ZONE), fields.get(SCHEDULE)
     try:
         if zone is not None:
             _zone(zone)
-        if pattern:
-            Schedule(pattern, zone)
+        if pattern and Schedule(pattern, zone).never_due(now_ns):
+            return error(JSMessageSchedulesPatternInvalidErr)
     except InvalidPattern:
         return error(JSMessageSchedulesPatternInvalidErr)
     except InvalidTimeZone:

@@ -203,7 +203,7 @@ class StreamIngest(MessageStager):
         try:
             with self._stream.staging() as txn:
                 for message in commit.messages:
-                    if LAST_ID_FIELD in message.header:
+                    if LAST_ID_FIELD in message.header and headers.get(message.header, EXPECTED_LAST_MSG_ID):
                         raise JetStreamError(
                             error(JSAtomicPublishUnsupportedHeaderBatchErr, header=EXPECTED_LAST_MSG_ID.decode())
                         )
