@@ -22,6 +22,8 @@ OPEN_CASES = [
         b"SUB foo 1\r\nPUB foo 2\r\nhi\r\nUNSUB 1\r\nUNSUB 44\r\nUNSUB 44 x\r\n",
         b"+OK\r\n+OK\r\n+OK\r\nMSG foo 1 2\r\nhi\r\n+OK\r\n+OK\r\n+OK\r\n",
     ),
+    ("connect_in_any_case", b'CONNECT {"Verbose":false,"name":"\xff","LANG":null}\r\n', b"SUB foo 1\r\n", b""),
+    ("connect_of_nothing", b"CONNECT null\r\n", b"SUB foo 1\r\n", b"+OK\r\n+OK\r\n"),
     ("no_connect", b"", b"SUB foo 1\r\nPUB foo 2\r\nhi\r\n", b"+OK\r\n+OK\r\nMSG foo 1 2\r\nhi\r\n"),
     ("invalid_subject", PLAIN, b"SUB foo.. 1\r\n", b"-ERR 'Invalid Subject'\r\n"),
     (
@@ -117,6 +119,9 @@ CLOSING_CASES = [
         b"-ERR 'no responders requires headers support'\r\n",
     ),
     ("account", b'CONNECT {"account":"x"}\r\n', b"-ERR 'Authorization Violation'\r\n"),
+    ("new_account", b'CONNECT {"new_account":true}\r\n', b"-ERR 'Authorization Violation'\r\n"),
+    ("no_text", b'CONNECT {"name":\xff}\r\n', b""),
+    ("wrong_type_in_any_case", b'CONNECT {"Protocol":"x"}\r\n', b""),
     ("unknown_operation", PLAIN + b"XYZ\r\n", b"-ERR 'Unknown Protocol Operation'\r\n"),
     ("server_operation", PLAIN + b"MSG a 1 0\r\n\r\n", b"-ERR 'Unknown Protocol Operation'\r\n"),
     ("empty_line", PLAIN + b"\r\n", b"-ERR 'Unknown Protocol Operation'\r\n"),

@@ -3,11 +3,12 @@
 Fields with their default value are left out when encoded. Decoding ignores unknown fields and treats null as absent.
 """
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct, field
 
+from eyot_wire.go.json import Node, SyntaxFault, values
 from eyot_wire.untrusted import decode_json
 
 
@@ -175,10 +176,47 @@ def decode(json: bytes, struct: type[T]) -> T:
         return msgspec.convert({name: value for name, value in loose.items() if value is not None}, struct)
 
 
+_CONNECT_FIELDS = frozenset(ClientConnect.__struct_encode_fields__)
+
+
 def decode_connect(json: bytes, before: ClientConnect | None = None) -> ClientConnect:
-    """Decode a client's CONNECT; a later one keeps the values of `before` that it does not name. Errors as in `decode`."""
-    connect = decode(json, ClientConnect)
-    if before is None:
-        return connect
-    said = {name: value for name, value in decode_json(json).items() if value is not None}
-    return msgspec.convert({**msgspec.to_builtins(before), **said}, ClientConnect)
+    """Decode a client's CONNECT as nats-server does. Errors as in `decode`.
+
+    Names match without regard to case, and text that is not Unicode gets replacement characters. A later CONNECT keeps
+    the values of `before` that it does not name.
+    """
+    said = {} if before is None else msgspec.to_builtins(before)
+    for name, value in _members(json).items():
+        if value is not None:
+            said[name if name in _CONNECT_FIELDS else name.lower()] = value
+    return msgspec.convert(said, ClientConnect)
+
+
+def _members(json: bytes) -> dict[str, Any]:
+    """Return the members of a JSON object; `null` has none."""
+    try:
+        said = decode_json(json)
+    except msgspec.DecodeError:
+        said = _replaced(json)
+    if said is None:
+        return {}
+    if not isinstance(said, dict):
+        raise msgspec.ValidationError("CONNECT is no object")
+    return said
+
+
+def _replaced(json: bytes) -> Any:
+    """Decode JSON with text that is not Unicode; the values of its members are opaque unless they are plain."""
+    try:
+        node = next(values(json, one=True), None)
+    except SyntaxFault as fault:
+        raise msgspec.DecodeError(str(fault)) from None
+    if node is None or node.kind != "object":
+        raise msgspec.DecodeError("CONNECT is no object")
+    return {name: _plain(member) for name, member in node.value}
+
+
+def _plain(node: Node) -> Any:
+    if node.kind in ("string", "bool"):
+        return node.value
+    return None if node.kind == "null" else decode_json(node.raw) if node.kind == "number" else node

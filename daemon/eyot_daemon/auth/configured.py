@@ -147,12 +147,12 @@ class ConfigAuthenticator:
         """Authenticate by the server's own users, in nats-server's order."""
         if self._open:
             return AuthResult(account=GLOBAL_ACCOUNT)
-        if connect.nkey:
+        if connect.nkey and self._nkeys:
             user = self._nkeys.get(connect.nkey)
             return self._as_user(user, peer) if user is not None and signed(connect.nkey, connect, nonce) else None
         if self._maps_certificates(peer) and self._users:
             return self._by_certificate(peer)
-        if not (connect.user or connect.password or connect.auth_token or connect.sig):
+        if not (connect.user or connect.password or connect.auth_token):
             return self.anonymous(peer)
         if self._users:
             user = self._users.get(connect.user)

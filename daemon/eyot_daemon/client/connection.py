@@ -280,21 +280,20 @@ class ClientConnection(ServedClient):
         self.lang = connect.lang
         self.version = connect.version
         self.protocol = connect.protocol
-        if connect.protocol not in (0, 1):
-            self.fail("invalid client protocol")
-            return
         self.headers = connect.headers and not self.clients.options.no_header_support
-        if connect.account:
+        if connect.account or connect.new_account:
             self.fail(AUTHORIZATION_VIOLATION)
-            return
-        if connect.no_responders and not self.headers:
-            self.fail("no responders requires headers support")
             return
         self.no_responders = connect.no_responders
         self.log_in(connect)
 
     def welcome(self) -> None:
-        if self.verbose:
+        """Answer CONNECT. What cannot be combined is refused only now: strangers learn nothing but that they are strangers."""
+        if self.protocol not in (0, 1):
+            self.fail("invalid client protocol")
+        elif self.no_responders and not self.headers:
+            self.fail("no responders requires headers support")
+        elif self.verbose:
             self.queue_output(OK)
 
     def turned_away(self) -> None:

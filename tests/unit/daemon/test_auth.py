@@ -99,6 +99,10 @@ def test_no_auth_user_stands_in_for_those_who_present_nothing() -> None:
     assert auth.anonymous(PEER) == AuthResult(account="A", user="guest")
     assert client(auth, user="a", password="p") == AuthResult(account="A", user="a")
     assert client(auth, user="a", password="wrong") is None
+    # Without users who have one, an nkey and its signature are not looked at.
+    assert client(auth, **signed(SIGNER)) == AuthResult(account="A", user="guest")
+    assert client(auth, sig="x") == AuthResult(account="A", user="guest")
+    assert client(auth, user="a", password="p", nkey=SIGNER.public_key) == AuthResult(account="A", user="a")
 
 
 def test_permissions_of_user_then_account_then_authorization() -> None:

@@ -61,6 +61,19 @@ async def open_client(up: Running, in_memory: bool) -> Raw:
     return await (up.in_memory(b"") if in_memory else up.raw(b""))
 
 
+async def test_a_stranger_learns_only_that_it_is_one() -> None:
+    """What a CONNECT combines wrongly is said to those who are let in."""
+    asks = Asks()
+    async with running(Options(host="127.0.0.1", port=-1, authorization=PATIENT), asks) as up:
+        for is_known in (False, True):
+            client = await up.raw(b'CONNECT {"protocol":7}\r\n')
+            await asks.some()
+            asks.asked.pop().settle(Known() if is_known else None)
+            up.broker.flush()
+            said = b"-ERR 'invalid client protocol'\r\n" if is_known else b"-ERR 'Authorization Violation'\r\n"
+            assert await client.until_closed() == said
+
+
 @pytest.mark.parametrize("in_memory", [False, True])
 @pytest.mark.parametrize(
     "first", [b"PUB a 1000000\r\n", b"PUB a b 1000000\r\n", b"HPUB a 12 1000000\r\n", b"X", b"\r\n"]

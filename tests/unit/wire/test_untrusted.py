@@ -32,10 +32,27 @@ def test_what_is_wrong_is_one_kind_of_error(json: bytes) -> None:
         decode_json(json)
 
 
-@pytest.mark.parametrize("json", BAD.values(), ids=BAD)
-def test_a_second_connect_is_no_worse(json: bytes) -> None:
+@pytest.mark.parametrize("before", [None, ClientConnect(verbose=True)])
+@pytest.mark.parametrize("json", [json for what, json in BAD.items() if "UTF-8" not in what])
+def test_a_connect_that_is_no_json_is_refused(json: bytes, before: ClientConnect | None) -> None:
     with pytest.raises(msgspec.DecodeError):
-        decode_connect(json, ClientConnect(verbose=True))
+        decode_connect(json, before)
+
+
+def test_a_connect_may_hold_letters_that_are_none() -> None:
+    json = b'{"name":"a\x80","lang":"\\ud800","protocol":1,"echo":false,"user":null,"x\x80":[{}],"NEW_account":true}'
+    connect = decode_connect(json, ClientConnect(user="u", version="1"))
+    assert (connect.name, connect.lang) == ("a\N{REPLACEMENT CHARACTER}", "\N{REPLACEMENT CHARACTER}")
+    assert (connect.protocol, connect.echo, connect.user, connect.version, connect.new_account) == (
+        1,
+        False,
+        "u",
+        "1",
+        True,
+    )
+    for bad in (b'{"name":"\x80","protocol":1.5}', b'{"name":"\x80","user":{}}', b'["\x80"]', b'{"name":"\x80"} 1'):
+        with pytest.raises(msgspec.DecodeError):
+            decode_connect(bad)
 
 
 @pytest.mark.parametrize("json", [json for what, json in BAD.items() if "in a value" not in what])
