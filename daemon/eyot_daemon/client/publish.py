@@ -209,18 +209,19 @@ def _plain_acks(row: Publishes, at: int, prefix: bytes, mappings: MappingTable) 
     return ([], 0) if mappings and mappings.maps_below(prefix) else row.acknowledged(at, prefix)
 
 
-def _no_subscriber(client: ClientState, line: FrameLine, count: int) -> None:
+def _no_subscriber(client: ClientState, line: FrameLine, count: int, mapped: bytes = b"") -> None:
+    """Answer requests that reached nobody. `mapped`: the subject after the account's mappings."""
     if line.reply and client.no_responders:
         for _ in range(count):
-            _no_responders(client, line)
+            _no_responders(client, line, mapped or line.subject)
 
 
-def _no_responders(client: ClientState, line: FrameLine) -> None:
+def _no_responders(client: ClientState, line: FrameLine, subject: bytes) -> None:
     """Answer a request without subscribers with 503 on the client's own subscription for the reply, if there is one."""
     assert client.account is not None
     for sub in client.account.sublist.match(line.reply).all():
         if sub.dest is client and sub.active:
-            client.deliver(sub, line.reply, b"", set_field(NO_RESPONDERS, b"Nats-Subject", line.subject), b"", None)
+            client.deliver(sub, line.reply, b"", set_field(NO_RESPONDERS, b"Nats-Subject", subject), b"", None)
             return
 
 
@@ -251,7 +252,7 @@ def _publish_mapped(client: ClientState, line: FrameLine, header: bytes, payload
         client.queue_output(OK)
     route = account.route(subject) if mapped != DROPPED else None
     if not route or not account.deliver(route, line.reply, header, payload, origin=client):
-        _no_subscriber(client, line, 1)
+        _no_subscriber(client, line, 1, subject)
 
 
 def _publish_checked(client: ClientState, line: FrameLine, header: bytes, payload: bytes) -> None:

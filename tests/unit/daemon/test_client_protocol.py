@@ -122,6 +122,13 @@ async def test_every_message_of_a_run_without_responder_is_answered(broker: Runn
     assert got.count(b"+OK\r\n") == count + 2
 
 
+async def test_a_mapped_request_without_responder_names_where_it_went(broker: Running) -> None:
+    broker.broker.global_account.mappings.add(b"old.*", [b"new.$1"])
+    client = await broker.raw(b'CONNECT {"headers":true,"no_responders":true,"verbose":false}\r\n')
+    got = await client.ask(b"SUB _I 1\r\nPUB old.svc _I 0\r\n\r\n")
+    assert got == b"HMSG _I 1 39 39\r\nNATS/1.0 503\r\nNats-Subject: new.svc\r\n\r\n\r\n"
+
+
 async def test_headers_are_stripped_for_clients_without(broker: Running) -> None:
     plain = await broker.raw(b'CONNECT {"verbose":false}\r\n')
     await plain.ask(b"SUB h 1\r\n")
