@@ -1,7 +1,7 @@
 """Pending replies of requesters in other accounts, at the account with the service.
 
 A request that crosses accounts has a reply subject `_R_.<account id>.<request id>`; `ServiceReplies` remembers the
-requester. A single reply ends that (response type singleton), an empty one (chunked), or the threshold without any.
+requester. A single reply ends that (response type singleton), one without payload and headers (chunked), or the threshold without any.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class ServiceReplies:
         awaited = self.awaited.get(subject)
         if awaited is None:
             return False
-        if awaited.response_type == "singleton" or (awaited.response_type == "chunked" and not payload):
+        if awaited.response_type == "singleton" or (awaited.response_type == "chunked" and not header and not payload):
             self.forget(subject)
         else:
             awaited.deadline = self.account.broker.clock.monotonic() + awaited.threshold_s

@@ -242,6 +242,18 @@ def test_a_request_that_a_consumer_delivers_says_whose_it_is(share: bool) -> Non
     assert [one["acc"] for one in told] == ["I", "I"]
 
 
+def test_a_status_does_not_end_chunked_replies() -> None:
+    accounts = services(b"svc", response="chunked")
+    asker = Recorder()
+    accounts.importer.subscribe(b"_INBOX.1", asker)
+    requests = accounts.serve(b"svc", [])
+    accounts.importer.publish(b"svc", b"_INBOX.1", origin=Client())
+    reply = requests.got[0].reply
+    for header, payload in ((b"NATS/1.0 100\r\n\r\n", b""), (b"", b"1"), (b"", b""), (b"", b"late")):
+        accounts.exporter.publish(reply, header=header, payload=payload, origin=Client())
+    assert asker.payloads == [b"", b"1", b""]
+
+
 def test_chunked_replies_end_with_an_empty_one() -> None:
     accounts = services(b"svc", response="chunked")
     accounts.serve(b"svc", [b"1", b"2", b"", b"late"])
