@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from eyot_daemon.monitor.accounts import SUBSZ_LIMIT, SubszQuery
 from eyot_daemon.monitor.connz import CONNZ_LIMIT, BadQuery, ConnzQuery
 from eyot_daemon.router.providers import HealthzQuery, JszQuery, LeafzQuery
+
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+#: Python refuses to read integers of thousands of digits.
+_DIGITS_MAX = 1000
 
 
 class Query:
@@ -17,10 +23,10 @@ class Query:
         return self._parameters.get(name, default)
 
     def flag(self, name: str) -> bool:
-        value = self._parameters.get(name, "").lower()
-        if value in ("", "0", "f", "false"):
+        value = self._parameters.get(name, "")
+        if value in ("", "0", "f", "F", "false", "False", "FALSE"):
             return False
-        if value in ("1", "t", "true"):
+        if value in ("1", "t", "T", "true", "True", "TRUE"):
             return True
         raise BadQuery(f"Error decoding boolean for '{name}': strconv.ParseBool: parsing \"{value}\": invalid syntax")
 
@@ -28,8 +34,10 @@ class Query:
         value = self._parameters.get(name, "")
         if not value:
             return default
-        if not value.isascii() or not value.lstrip("-").isdigit():
-            raise BadQuery(f"Error decoding integer for '{name}': strconv.Atoi: parsing \"{value}\": invalid syntax")
+        if _INTEGER.fullmatch(value) is None:
+            raise BadQuery(f"Error decoding int for '{name}': strconv.Atoi: parsing \"{value}\": invalid syntax")
+        if len(value) > _DIGITS_MAX or not -(2**63) <= int(value) < 2**63:
+            raise BadQuery(f"Error decoding int for '{name}': strconv.Atoi: parsing \"{value}\": value out of range")
         return max(0, int(value))
 
 

@@ -129,7 +129,9 @@ async def test_connz(up: Running, http: httpx.AsyncClient) -> None:
     assert (await page(http, "/connz?cid=1&subs=1"))["connections"][0]["subscriptions_list"] == ["a.*", "b"]
     assert (await http.get("/connz?filter_subject=a.b")).status_code == 400
     assert (await http.get("/connz?sort=nonsense")).status_code == 400
-    assert (await http.get("/connz?limit=x")).status_code == 400
+    assert (await http.get("/connz?limit=%2B1&auth=TRUE")).status_code == 200
+    for query in ("limit=x", f"offset={2**63}", f"limit={'9' * 5000}", "auth=tRue", "subs=2"):
+        assert (await http.get(f"/connz?{query}")).status_code == 400, query
     await second.send(b"BAD\r\n")
     await second.until_closed()
     while len(up.clients.connections) > 1:
