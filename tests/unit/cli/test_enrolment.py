@@ -300,13 +300,17 @@ def test_whatever_is_damaged_is_refused(hub: Hub, seed: int) -> None:
 
 def test_a_crash_at_any_write_leaves_a_request_that_can_be_repeated(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file is written or not, in order: the device that asks again is enrolled, once."""
+    killed = set()
     for number in range(8):
         name = f"pump-{number}"
         token, asker = hub.token(name), device(hub)
         left = [number]
 
-        def fails(path: Path, data: bytes, *args: Any, left: list[int] = left, **more: Any) -> None:
+        def fails(
+            path: Path, data: bytes, *args: Any, left: list[int] = left, number: int = number, **more: Any
+        ) -> None:
             if not left[0]:
+                killed.add(number)
                 raise Failure("killed")
             left[0] -= 1
             write_private(path, data, *args, **more)
@@ -319,6 +323,8 @@ def test_a_crash_at_any_write_leaves_a_request_that_can_be_repeated(hub: Hub, mo
         assert asker.enrol(token, "")[1].sub == asker.key
         assert "another device already" in refused(device(hub), token)
     assert len(list(hub.records().devices())) == 8
+    assert killed == set(range(len(killed)))
+    assert 2 < len(killed) < 8, "each write was the last one once"
 
 
 def test_the_device_believes_only_a_whole_chain(hub: Hub, tmp_path: Path) -> None:
