@@ -91,7 +91,9 @@ def forget(target: Target, stream: str, server: str, target_stream: str, lost: b
         print_json(answer)
     forgotten, reading = answer.get("forgotten", 0), answer.get("reading", 0)
     if reading:
-        raise Failure(f"{server} replicates {stream} at present: remove the mirror or source there first")
+        raise Failure(
+            f"{server} replicates {stream} at present: remove the mirror or source there, or the bridge here, first"
+        )
     if not forgotten:
         raise Failure(f"no mirror or source of {stream} at {server} is known: see eyot sync")
     if not target.as_json:

@@ -63,11 +63,17 @@ def sessions(context: click.Context, user: str) -> None:
         "Dropped",
     )
     rows = [
-        (each.client_id, each.user, PROTOCOLS.get(each.level, "?"), _state(each), count(each.subscriptions),
+        (*_owner(each), PROTOCOLS.get(each.level, "?"), _state(each), count(each.subscriptions),
          count(each.queued_msgs), size(each.queued_bytes), count(each.inflight), span(each.expires_in_s, ""), _dropped(each))
         for each in found
     ]  # fmt: skip
     print_table("MQTT sessions", columns, rows, "none in this account")
+
+
+def _owner(session: MqttSession) -> tuple[str, str]:
+    """Return client and user; a bridge keeps identifiers under an id that no client can have."""
+    kind, nul, name = session.client_id.partition("\0")
+    return (f"({kind} {name})", "") if nul else (session.client_id, session.user)
 
 
 @sessions.command("info")

@@ -15,7 +15,9 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from eyot_cli import doctor, failure, main, show, status, streams, sync
+from eyot_cli.mqtt.sessions import _owner
 from eyot_wire.doctor.check import Check
+from eyot_wire.jetstream.mqtt_sessions import MqttSession
 from eyot_wire.status import LinkStatus, SourcingStatus, StatusReport, SyncReport
 
 FOLDER = Path(show.__file__).parent
@@ -164,3 +166,8 @@ def test_a_support_bundle_that_is_not_given(
     done = CliRunner().invoke(main.cli, ["--control", "http://localhost:1", "support-bundle"])
     assert said in str(done.exception)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_bridge_among_sessions_is_called_by_its_name() -> None:
+    assert _owner(MqttSession(client_id="bridge\0cloud", user="\0bridge")) == ("(bridge cloud)", "")
+    assert _owner(MqttSession(client_id="bridge cloud", user="app")) == ("bridge cloud", "app")

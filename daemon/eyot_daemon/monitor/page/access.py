@@ -299,7 +299,7 @@ def _forgotten(forgotten: int, kept: int, error: str) -> tuple[str, int]:
     if error:
         return f"the store refuses: {error}", 503
     if kept:
-        return "it replicates the stream at present: remove the mirror or source there first", 409
+        return "it replicates the stream at present: remove the mirror or source there, or the bridge here, first", 409
     return ("", 200) if forgotten else ("there is no such stream or downstream", 404)
 
 
