@@ -6,7 +6,7 @@ except one that ends in `/leafnode` (a leaf node) or `/mqtt` (a client of MQTT).
 
 from __future__ import annotations
 
-from http.cookies import CookieError, SimpleCookie
+import re
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -15,6 +15,8 @@ from eyot_daemon.config.options import WebsocketOptions
 
 LEAF_PATH = "/leafnode"
 MQTT_PATH = "/mqtt"
+_COOKIE_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_COOKIE_VALUE = re.compile(r"[ !#-:<-\[\]-~]*")
 _DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 
@@ -90,10 +92,22 @@ def _cookies(header: str, options: WebsocketOptions) -> Cookies:
     wanted = (options.jwt_cookie, options.user_cookie, options.pass_cookie, options.token_cookie)
     if not header or not any(wanted):
         return Cookies()
-    jar: SimpleCookie = SimpleCookie()
-    try:
-        jar.load(header)
-    except CookieError:
-        return Cookies()
-    jwt, user, password, token = (jar[name].value if name and name in jar else "" for name in wanted)
+    jar = _jar(header)
+    jwt, user, password, token = (jar.get(name, "") if name else "" for name in wanted)
     return Cookies(jwt=jwt, user=user, password=password, token=token)
+
+
+def _jar(header: str) -> dict[str, str]:
+    """Return the cookies of a header by Go's rules: a malformed one, which may be another application's, is passed over.
+
+    The reader of Python's library forgets all cookies at the first malformed one.
+    """
+    jar: dict[str, str] = {}
+    for part in header.split(";"):
+        name, _, value = part.strip(" \t").partition("=")
+        name = name.strip(" \t")
+        if len(value) > 1 and value[0] == value[-1] == '"':
+            value = value[1:-1]
+        if _COOKIE_NAME.fullmatch(name) and _COOKIE_VALUE.fullmatch(value):
+            jar[name] = value
+    return jar
