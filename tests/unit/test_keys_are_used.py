@@ -39,7 +39,6 @@ ELSEWHERE = {
     "AccountBody.info_url": "for people",
     "AccountBody.cluster_traffic": "of clusters, which are the hub's job",
     "JetStreamOptions.extension_hint": "of clusters",
-    "JetStreamOptions.request_queue_limit": "requests are answered as they come, there is no queue",
     "JetStreamOptions.unique_tag": "of clusters",
     "MqttOptions.consumer_inactive_threshold_s": "sessions have no consumers, and an expiry of their own",
     "MqttOptions.consumer_memory_storage": "sessions have no consumers",

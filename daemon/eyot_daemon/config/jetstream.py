@@ -51,7 +51,7 @@ class JetStreamOptions(Struct, frozen=True, kw_only=True):
     strict: bool = True
     unique_tag: str = ""
     limits: JetStreamLimits = JetStreamLimits()
-    request_queue_limit: int = 10_000
+    request_queue_limit: int = 0  # requests to an account's API that wait; 0 = as many as a bound of bytes holds
     encryption: EncryptionOptions | None = None
     buffered_msgs_max: int = (
         0  # of one stream, published and not on flash; 0 = nats-server's default, negative = no bound

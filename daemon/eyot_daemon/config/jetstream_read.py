@@ -64,7 +64,7 @@ def read_jetstream(parent: Block) -> JetStreamOptions | None:
         strict=block.boolean("strict", default=True),
         unique_tag=block.string("unique_tag"),
         limits=_read_limits(block.block("limits"), profile),
-        request_queue_limit=block.integer("request_queue_limit", default=10_000, minimum=0),
+        request_queue_limit=block.integer("request_queue_limit", default=0, minimum=0),
         encryption=_read_encryption(block),
         buffered_msgs_max=block.integer("max_buffered_msgs", default=profile.max_buffered_msgs),
         buffered_bytes_max=block.size("max_buffered_size", default=profile.max_buffered_size),

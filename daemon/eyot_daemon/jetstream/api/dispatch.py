@@ -5,6 +5,7 @@ on unknown `$JS.API.<words>` are not answered. The order of the common checks: A
 the account (10039), empty body (10038). Requests are copied for the system account.
 """
 
+import logging
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.advisories import PREFIX, Advisory, AuditClient, publish, wanted
@@ -13,6 +14,7 @@ from eyot_daemon.jetstream.api import archive as api_archive
 from eyot_daemon.jetstream.api import messages as api_messages
 from eyot_daemon.jetstream.api import packed_reads
 from eyot_daemon.jetstream.api import streams as api_streams
+from eyot_daemon.jetstream.api.request_queue import Queued, RequestQueue
 from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, attempt
 from eyot_daemon.jetstream.nats_headers import REQUEST_INFO
 from eyot_daemon.router.account_setup import add_domain_mappings
@@ -28,7 +30,16 @@ from eyot_wire.subject import matches
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.account import JetStreamAccount
 
+log = logging.getLogger("eyot.jetstream")
+
 _AUDIT_SUBJECT = f"{PREFIX}.API".encode()
+_LIMIT_SUBJECT = f"{PREFIX}.API.LIMIT_REACHED".encode()
+
+
+class LimitReached(Advisory, kw_only=True):
+    server: str = always("")
+    domain: str = ""
+    dropped: int = always(0)
 
 
 class ApiAudit(Advisory, kw_only=True):
@@ -105,8 +116,6 @@ API_SUBJECT = b"$JS.API.>"
 _INFO_SUBJECT = b"$JS.API.INFO"
 _WORDS_MAX = 3
 
-_Queued = tuple[bytes, bytes, bytes, bytes, Origin | None]
-
 Table = dict[tuple[str, ...], Endpoint]
 
 
@@ -133,7 +142,7 @@ def find(endpoints: Table, tokens: list[str]) -> Endpoint | None:
 
 
 class AccountApi:
-    """The API of one account. Requests are answered at the end of the turn, after messages that the turn published before them."""
+    """The API of one account. Requests are answered after messages that their turn published before them (`RequestQueue`)."""
 
     kind = Kind.JETSTREAM
 
@@ -141,7 +150,8 @@ class AccountApi:
         self._jsa = jsa
         self._account = jsa.account
         self._endpoints = endpoints
-        self._inbox: list[_Queued] = []
+        limit = jsa.server.options.request_queue_limit
+        self._queue = RequestQueue(self._account.broker, limit, self._answer, self._dropped)
         self._subscription: Subscription | None = None
 
     def start(self) -> None:
@@ -177,21 +187,30 @@ class AccountApi:
         self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
     ) -> bool:
         """Queue a request."""
-        if not self._inbox:
+        if self._queue.add((subject, reply, header, payload, origin)):
             self._account.broker.mark_dirty(self)
-        self._inbox.append((subject, reply, header, payload, origin))
         return True
 
     def flush(self) -> None:
-        inbox, self._inbox = self._inbox, []
-        for subject, reply, header, payload, origin in inbox:
-            tokens = subject.decode("utf-8", "surrogateescape").split(".")
-            endpoint = find(self._endpoints, tokens)
-            if endpoint is not None:
-                request = ApiRequest(
-                    self._jsa, endpoint, subject, tokens, reply, header, payload, origin, self._answered
-                )
-                attempt(request, _handle)
+        self._queue.run()
+
+    def _answer(self, queued: Queued) -> None:
+        subject, reply, header, payload, origin = queued
+        tokens = subject.decode("utf-8", "surrogateescape").split(".")
+        endpoint = find(self._endpoints, tokens)
+        if endpoint is not None:
+            request = ApiRequest(self._jsa, endpoint, subject, tokens, reply, header, payload, origin, self._answered)
+            attempt(request, _handle)
+
+    def _dropped(self, count: int) -> None:
+        """Count and tell requests that found no room."""
+        self._jsa.api_total += count
+        self._jsa.api_errors += count
+        log.warning("JetStream API queue limit reached, %d requests of account %s dropped", count, self._account.name)
+        system = self._jsa.server.broker.system_account
+        if system is not None and wanted(system, _LIMIT_SUBJECT):
+            event = LimitReached(server=system.broker.server_id, domain=self._jsa.domain, dropped=count)
+            publish(system, _LIMIT_SUBJECT, event, "api_limit_reached")
 
     def _answered(self, request: ApiRequest, response: bytes, failed: bool) -> None:
         """Send the answer of a request."""
