@@ -17,11 +17,12 @@ import trio
 from eyot_daemon.auth.login import Peer
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.client.connection import ClientConnection
+from eyot_daemon.net.socket_transport import SocketTransport
+from eyot_daemon.net.stream_transport import StreamTransport
 from eyot_daemon.net.tls_checks import RateLimit, check_certificate
 from eyot_daemon.net.tls_hello import TLS_HANDSHAKE, first_byte
 from eyot_daemon.net.tls_transport import over_tls
 from eyot_daemon.net.tls_words import handshake_words
-from eyot_daemon.net.transport import SocketTransport, StreamTransport
 from eyot_serving.broken_streams import cut_cycles
 from eyot_serving.tls_alert import handshake
 

@@ -19,11 +19,13 @@ from eyot_daemon.leaf.link import LeafConnection
 from eyot_daemon.leaf.login import Authenticate
 from eyot_daemon.leaf.sockets import limit_unsent
 from eyot_daemon.net.binding import plain_host
+from eyot_daemon.net.socket_transport import SocketTransport
+from eyot_daemon.net.stream_transport import StreamTransport
 from eyot_daemon.net.tls_checks import check_certificate
 from eyot_daemon.net.tls_hello import TLS_HANDSHAKE, first_byte
 from eyot_daemon.net.tls_transport import over_tls
 from eyot_daemon.net.tls_words import handshake_words
-from eyot_daemon.net.transport import LEAF_HOLD_S, SocketTransport, StreamTransport, Transport, TransportLimits
+from eyot_daemon.net.transport import LEAF_HOLD_S, Transport, TransportLimits
 from eyot_daemon.router.leaf_links import LeafLinks
 from eyot_serving.broken_streams import cut_cycles
 from eyot_serving.tls_alert import handshake

@@ -24,19 +24,12 @@ from eyot_daemon.leaf.link import LeafConnection
 from eyot_daemon.leaf.listener import leaf_limits
 from eyot_daemon.leaf.sockets import limit_unsent
 from eyot_daemon.net.counted_stream import CountedStream
+from eyot_daemon.net.socket_transport import SocketTransport
+from eyot_daemon.net.stream_transport import StreamTransport
 from eyot_daemon.net.tls_checks import check_certificate
 from eyot_daemon.net.tls_context import TlsError, client_context
 from eyot_daemon.net.tls_transport import TlsTransport, records_of
-from eyot_daemon.net.transport import (
-    CLIENT_CLOSED,
-    INTERNAL_ERROR,
-    READ_ERROR,
-    SERVER_SHUTDOWN,
-    Session,
-    SocketTransport,
-    StreamTransport,
-    Transport,
-)
+from eyot_daemon.net.transport import CLIENT_CLOSED, INTERNAL_ERROR, READ_ERROR, SERVER_SHUTDOWN, Session, Transport
 from eyot_daemon.net.websocket_upgrade import UpgradeError
 from eyot_daemon.router.leaf_links import LeafLinks
 from eyot_daemon.turn.backpressure import Gate

@@ -18,11 +18,13 @@ from eyot_daemon.client.context import ClientContext
 from eyot_daemon.client.listener import THROTTLED, tls_peer
 from eyot_daemon.client.served import Registry, ServedClient
 from eyot_daemon.config.mqtt import MqttOptions
+from eyot_daemon.net.socket_transport import SocketTransport
+from eyot_daemon.net.stream_transport import StreamTransport
 from eyot_daemon.net.tls_checks import RateLimit, check_certificate
 from eyot_daemon.net.tls_hello import TLS_HANDSHAKE, first_byte
 from eyot_daemon.net.tls_transport import over_tls
 from eyot_daemon.net.tls_words import handshake_words
-from eyot_daemon.net.transport import SocketTransport, StreamTransport, Transport
+from eyot_daemon.net.transport import Transport
 from eyot_serving.tls_alert import handshake
 
 log = logging.getLogger("eyot.mqtt")

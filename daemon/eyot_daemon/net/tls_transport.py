@@ -15,15 +15,9 @@ from typing import NamedTuple, cast
 import trio
 
 from eyot_daemon.net.heap import lazy_buffer
-from eyot_daemon.net.transport import (
-    CLIENT_CLOSED,
-    READ_SIZE,
-    Session,
-    SocketTransport,
-    StreamTransport,
-    TransportLimits,
-    TurnEnd,
-)
+from eyot_daemon.net.socket_transport import SocketTransport
+from eyot_daemon.net.stream_transport import StreamTransport
+from eyot_daemon.net.transport import CLIENT_CLOSED, READ_SIZE, Session, TransportLimits, TurnEnd
 
 #: Bytes that OpenSSL is given at a time, about a record: its memory buffers keep the size that they once had.
 PIECE = 16 * 1024

@@ -11,7 +11,7 @@ from eyot_daemon.auth.login import Deferred, Peer, UserToken
 from eyot_daemon.config.accounts import AuthorizationOptions
 from eyot_daemon.config.options import Options, WebsocketOptions
 from eyot_daemon.config.permissions import Permissions, ResponsePermission, SubjectPermission
-from eyot_daemon.net.transport import StreamTransport
+from eyot_daemon.net.stream_transport import StreamTransport
 from eyot_wire.info import ClientConnect
 from support.broker import PLAIN, Running, running
 

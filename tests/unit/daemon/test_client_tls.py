@@ -17,9 +17,9 @@ from eyot_daemon.config.options import Options
 from eyot_daemon.config.tls import TlsOptions
 from eyot_daemon.config.tls_read import can_keep_to
 from eyot_daemon.net.listener import TcpListener
+from eyot_daemon.net.stream_transport import further_record
 from eyot_daemon.net.tls_context import server_context
 from eyot_daemon.net.tls_words import handshake_words
-from eyot_daemon.net.transport import further_record
 from support.broker import PLAIN, Raw, Running, running
 from support.certificates import Authority
 

@@ -17,7 +17,9 @@ import trio.lowlevel
 import trio.testing
 
 from eyot_daemon.config.tls import TlsOptions
-from eyot_daemon.net import transport as transport_module
+from eyot_daemon.net import socket_transport
+from eyot_daemon.net.socket_transport import SocketTransport
+from eyot_daemon.net.stream_transport import StreamTransport
 from eyot_daemon.net.tls_context import server_context
 from eyot_daemon.net.tls_transport import TlsTransport, over_tls, records_of
 from eyot_daemon.net.transport import (
@@ -28,8 +30,6 @@ from eyot_daemon.net.transport import (
     SHARE_BYTES,
     SLOW_DEADLINE,
     SLOW_PENDING,
-    SocketTransport,
-    StreamTransport,
     Transport,
     TransportLimits,
 )
@@ -487,7 +487,7 @@ async def test_who_sends_what_is_dear_is_read_in_small_pieces(opened: Open, monk
         reads.append(len(data))
         now[0] += len(data) * byte_s[0]
 
-    monkeypatch.setattr(transport_module, "monotonic", lambda: now[0])
+    monkeypatch.setattr(socket_transport, "monotonic", lambda: now[0])
     async with opened() as link:
         link.session.on_data = handle
         assert link.session.transport is not None
