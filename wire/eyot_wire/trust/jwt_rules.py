@@ -7,11 +7,11 @@ import itertools
 import re
 from datetime import datetime, timedelta, tzinfo
 from typing import Final
-from zoneinfo import ZoneInfo
 
 import msgspec
 
 from eyot_wire import subject
+from eyot_wire.time_zone import time_zone
 from eyot_wire.trust.jwt import Claims, JwtError, SubjectRules, TimeRange, UserGrant
 
 _TEMPLATE: Final = re.compile(r"\{\{.*?\}\}")
@@ -102,7 +102,7 @@ def seconds_allowed(times: tuple[TimeRange, ...], location: str, now_s: float) -
     if not times:
         return 0.0
     try:
-        zone: tzinfo | None = ZoneInfo(location) if location else None
+        zone: tzinfo | None = time_zone(location) if location else None
         now = datetime.fromtimestamp(now_s, zone).astimezone(zone)
         left = [_left(one, now) for one in times]
     except (ValueError, KeyError, OSError):

@@ -19,7 +19,6 @@ from calendar import monthrange
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import TYPE_CHECKING, NamedTuple, Protocol
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from eyot_daemon.jetstream.nats_headers import nats_fields, parse_ttl
 from eyot_daemon.jetstream.stream_core import Batch
@@ -40,6 +39,7 @@ from eyot_wire.jetstream.error_codes import (
 from eyot_wire.jetstream.errors import ApiError, error
 from eyot_wire.jetstream.model import NS_PER_S, StreamConfig, ns_to_rfc3339, rfc3339_to_ns
 from eyot_wire.subject import is_literal, is_valid, matches
+from eyot_wire.time_zone import time_zone
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.stream_core import StreamCore
@@ -260,8 +260,8 @@ def _zone(name: bytes) -> tzinfo:
         assert local is not None
         return local
     try:
-        return ZoneInfo(text)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return time_zone(text)
+    except (KeyError, ValueError, OSError):
         raise InvalidTimeZone(text) from None
 
 
