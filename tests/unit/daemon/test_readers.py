@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 
 import pytest
 import trio
@@ -215,8 +216,11 @@ async def test_sockets_may_be_removed_after_the_end() -> None:
 @pytest.mark.parametrize(
     ("size", "stall_s", "together"), [(1, 0.0, True), (TURN_BYTES, 0.0, False), (TURN_BYTES // 10, 0.25, False)]
 )
-async def test_what_is_readable_together_shares_a_turn(size: int, stall_s: float, together: bool) -> None:
-    """Unless that would be too much for one, or somebody must know whose turn it is."""
+async def test_what_is_readable_together_shares_a_turn(
+    size: int, stall_s: float, together: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless that would be too much for one, or somebody must know whose turn it is. On a clock by which no turn takes long."""
+    monkeypatch.setattr(readers_module, "monotonic", map((1e-6).__mul__, count()).__next__)
     turns = Turns(stall_s=stall_s)
     async with running(turns) as readers:
         sockets = [socket.socketpair() for _ in range(10)]
