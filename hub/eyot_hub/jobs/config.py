@@ -40,6 +40,7 @@ import msgspec
 from msgspec import structs
 
 from eyot_hub.errors import HubError, OptionError
+from eyot_hub.jobs.files import PATIENCE
 from eyot_hub.jobs.payload_records import RecordDecoder
 from eyot_hub.jobs.payload_shape import US_PER_UNIT, Field, Shape, field_path
 from eyot_hub.jobs.rules import QualitySettings, Rule, rules_problems
@@ -55,8 +56,6 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 NS_PER_S: Final = 1_000_000_000
 VACUUM_HOURS_MIN: Final = 1
 RETENTION_MIN: Final = timedelta(hours=24)
-#: delta-rs's own default is ten tries, which may be over in two seconds. The time ends them instead.
-PATIENCE: Final = {"max_retries": "10000", "retry_timeout": "180s"}
 PORT_MAX: Final = 65_535
 NS_PER_DAY: Final = 86_400 * NS_PER_S
 # Columns that every silver table has.

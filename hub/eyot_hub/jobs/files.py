@@ -13,7 +13,7 @@ import os
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -23,9 +23,16 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
+from pyspark import TaskContext
 
 log = logging.getLogger(__name__)
 
+#: Of requests to object storage. delta-rs's own default is ten tries, which may be over in two seconds. The time ends them instead.
+PATIENCE: Final = {"max_retries": "10000", "retry_timeout": "180s"}
+#: Spark runs a task that failed up to four times, so that its requests are repeated for as long.
+TASK_PATIENCE: Final = {**PATIENCE, "retry_timeout": "45s"}
+#: Of requests that remove what a failed task wrote: the vacuum does it, too.
+_HASTE: Final = {"max_retries": "1", "retry_timeout": "5s", "timeout": "5s", "connect_timeout": "5s"}
 PartitionValues: TypeAlias = tuple[tuple[str, str], ...]  # (column, value) in the table's order
 
 ROW_GROUP_ROWS: Final = 256 * 1024
@@ -78,6 +85,9 @@ class FileWriter:
     ) -> None:
         """Open the storage. `stored`: the files' own columns, if partition columns are among them; None: the others."""
         self._filesystem, self._root = filesystem(place)
+        self._place = place
+        self._local = place.local
+        self._away = False  # object storage did not answer the last request that removes a file
         self._schema = pa.schema([field for field in schema if field.name not in partition_by])
         self._stored = self._schema if stored is None else stored
         self._compression = compression
@@ -110,8 +120,13 @@ class FileWriter:
     def abandon(self) -> None:
         """Close and remove the files of a failed task: a full disk must not keep what no commit names."""
         for file in self._open.values():
-            file.drop()
-            self._remove(file.path)
+            if not self._local:
+                self._remove(file.path)  # it is not there yet; this asks whether the storage is
+            if not self._away:
+                file.drop()
+                self._remove(file.path)
+            else:
+                file.writer.is_open = False
         self.discard(self._done)
         self._open, self._done = {}, []
 
@@ -121,10 +136,19 @@ class FileWriter:
             self._remove(f"{self._root}{file.path}")
 
     def _remove(self, path: str) -> None:
+        """Remove a file, if the storage is there; else a vacuum will. Of a storage that is away only one answer is awaited."""
+        if self._away:
+            return
         try:
-            self._filesystem.delete_file(path)
+            self._remover().delete_file(path)
         except OSError:
-            pass  # a vacuum will remove it
+            self._away = not self._local
+
+    def _remover(self) -> pafs.FileSystem:
+        if self._local:
+            return self._filesystem
+        hasty = {**dict(self._place.storage), **_HASTE}
+        return filesystem(replace(self._place, storage=tuple(hasty.items())))[0]
 
     def _close(self, partition: PartitionValues) -> None:
         self._done.append(self._open[partition].close())
@@ -248,7 +272,10 @@ def filesystem(place: Place) -> tuple[pafs.FileSystem, str]:
     """Return the file system of a table, and the prefix of its files' paths there."""
     if place.local:
         return pafs.LocalFileSystem(), f"{Path(place.root).absolute()}/"
-    return pafs.PyFileSystem(DeltaStorageHandler(place.root, dict(place.storage))), ""
+    storage = dict(place.storage)
+    if TaskContext.get() is not None and PATIENCE.items() <= storage.items():
+        storage |= TASK_PATIENCE
+    return pafs.PyFileSystem(DeltaStorageHandler(place.root, storage)), ""
 
 
 def sync(path: str) -> None:
