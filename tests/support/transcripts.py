@@ -83,6 +83,7 @@ OPEN_CASES = [
         b"SUB _I.* 1\r\nPUB svc _I.a 0\r\n\r\nPUB svc _J.a 0\r\n\r\nPUB svc 0\r\n\r\n",
         b"HMSG _I.a 1 35 35\r\nNATS/1.0 503\r\nNats-Subject: svc\r\n\r\n\r\n",
     ),
+    ("no_responders_in_a_group", PLAIN, b"SUB _I.* q 1\r\nPUB svc _I.a 0\r\n\r\n", b""),
     ("no_echo", b'CONNECT {"verbose":false,"echo":false}\r\n', b"SUB a 1\r\nPUB a 0\r\n\r\n", b""),
     (
         "case_and_white_space",

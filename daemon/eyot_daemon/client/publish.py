@@ -217,10 +217,13 @@ def _no_subscriber(client: ClientState, line: FrameLine, count: int, mapped: byt
 
 
 def _no_responders(client: ClientState, line: FrameLine, subject: bytes) -> None:
-    """Answer a request without subscribers with 503 on the client's own subscription for the reply, if there is one."""
+    """Answer a request without subscribers with 503 on the client's own subscription for the reply, if there is one.
+
+    A member of a queue group is not told: its group's replies are work, of which a status is none.
+    """
     assert client.account is not None
     for sub in client.account.sublist.match(line.reply).all():
-        if sub.dest is client and sub.active:
+        if sub.dest is client and sub.active and not sub.queue:
             client.deliver(sub, line.reply, b"", set_field(NO_RESPONDERS, b"Nats-Subject", subject), b"", None)
             return
 
