@@ -167,6 +167,35 @@ def test_consumers_of_every_kind_come_back_as_they_were(fixture: ConsumerFixture
     assert len(listener.got) >= 200
 
 
+@pytest.mark.parametrize("before", [0, 3])
+@pytest.mark.parametrize("policy", ["new", "last", "last_per_subject", "all"])
+def test_what_came_since_an_idle_consumer_was_created_is_not_passed_over(
+    tmp_path: Path, policy: str, before: int
+) -> None:
+    """It began at what was the end when the backup was restored: nothing of what waited for it came."""
+    fixture = ConsumerFixture(tmp_path)
+    fixture.create()
+
+    def publish(count: int) -> None:
+        for number in range(count):
+            fixture.put(b"s.%d" % (number % 2), b"x")
+        fixture.advance(1)
+
+    publish(before)
+    fixture.add(deliver_policy=policy, filter_subject="s.>", ack_policy="explicit")
+    fixture.advance(1)
+    publish(3)
+    answer, data = take(fixture)
+    remove(fixture)
+    restore(fixture, answer, data)
+    # Both subjects have newer messages than the last ones at the consumer's creation.
+    waiting = {"new": 3, "last": 3 + (before > 0), "last_per_subject": 3, "all": 3 + before}[policy]
+    for _ in range(2):
+        assert fixture.info()["num_pending"] == waiting
+        fixture = restarted(fixture)
+    assert fixture.pull(batch=20, no_wait=True).seqs == list(range(before + 4 - waiting, before + 4))
+
+
 def test_an_encrypted_store_forgets_a_restore_in_the_midst(tmp_path: Path) -> None:
     source = ConsumerFixture(tmp_path / "source")
     source.create()

@@ -85,15 +85,24 @@ def config_of(part: ConsumerPart) -> tuple[ConsumerConfig, int]:
 
 
 def records_of(
-    part: ConsumerPart, config: ConsumerConfig, created_ns: int, start_sseq: int, last_seq: int, now: float, now_ns: int
+    part: ConsumerPart,
+    config: ConsumerConfig,
+    created_ns: int,
+    start_sseq: int,
+    held_sseq: int,
+    now: float,
+    now_ns: int,
 ) -> tuple[bytes, bytes]:
     """Return the stored records of a restored consumer: configuration and state.
 
-    `start_sseq`: where a consumer without deliveries or a configured start begins. `last_seq`: the stream's last
-    sequence, up to which `last_per_subject` looks for last messages.
+    `start_sseq`: where a consumer without deliveries begins that is created now. `held_sseq`: the stream's last sequence when
+    the consumer was created: what came since is not skipped by `new`, and delivered one by one by `last_per_subject`.
     """
     progress = part.progress
     if progress.delivered == (0, 0):
+        begun_sseq = held_sseq - 1 if config.deliver_policy == "last" else held_sseq
+        if config.deliver_policy in ("new", "last", "last_per_subject"):
+            start_sseq = min(start_sseq, max(begun_sseq, 0))
         progress = msgspec.structs.replace(progress, delivered=(0, start_sseq))
     if max(*progress.delivered, *progress.ack_floor, *progress.pending, *progress.redelivered, 0) >= _SEQ_END:
         raise InvalidJson("its sequences are out of range")
@@ -101,6 +110,6 @@ def records_of(
     stored = StoredConsumer(
         config=config,
         created_ns=created_ns or now_ns,
-        resume_seq=last_seq if config.deliver_policy == "last_per_subject" else 0,
+        resume_seq=held_sseq if config.deliver_policy == "last_per_subject" else 0,
     )
     return encode(stored), encode_state(state, now, now_ns)

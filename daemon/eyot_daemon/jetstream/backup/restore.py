@@ -100,9 +100,9 @@ def _stage_consumers(jsa: "JetStreamAccount", config: StreamConfig, parts: Resto
             if name in found:
                 raise InvalidJson("there are two of the name")
             start = ConsumerReader(log, consumer).start(consumer, config)
-            records = records_of(
-                part, consumer, created_ns, start, log.state.last_seq, clock.monotonic(), clock.now_ns()
-            )
+            # Without a time of creation, as in flat archives, its progress says where it is: servers that write these know.
+            held = log.seq_at_time(created_ns) - 1 if created_ns else 0
+            records = records_of(part, consumer, created_ns, start, held, clock.monotonic(), clock.now_ns())
         except (JetStreamError, InvalidJson) as problem:
             why = problem.api_error.description if isinstance(problem, JetStreamError) else problem
             raise ArchiveError(f'error restoring consumer ["{part.name}"]: {why}') from None
