@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -57,6 +59,44 @@ def test_paths_and_targets(page: Path) -> None:
         assert any(f"/{source}".endswith(f"/{path}") for source in SOURCES), path
     targets = set(re.findall(r"^([a-z-]+):", (TOP / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"`make ([a-z-]+)", text)) <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TOP)))
+def test_an_empty_line_stands_around_a_table(page: Path) -> None:
+    """What follows a row at once becomes a row of the table."""
+    lines = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL).splitlines()
+    for line, following in pairwise(lines):
+        assert line.startswith("|") == following.startswith("|") or not line or not following, (line, following)
+
+
+def words_of_commands(text: str) -> Iterator[list[str]]:
+    """The commands of `eyot` in blocks and between backticks, by words."""
+    text = text.replace("\\\n", " ")
+    for line in re.findall(r"`(eyot [^`]+)`|^ {4}(?:[A-Z_]+=\S+ )?(eyot .*)", text, re.MULTILINE):
+        command = (line[0] or line[1]).partition("  #")[0]
+        yield re.split(r"\s+", re.sub(r"'[^']*'", "X", command).split("|")[0].split("&&")[0].strip())
+
+
+def options_of(command: click.Command) -> set[str]:
+    return {name for each in command.params for name in (*each.opts, *each.secondary_opts)} | {"-h", "--help"}
+
+
+def test_options_of_commands() -> None:
+    """Each option that a page gives `eyot` is one of the command's or of eyot itself."""
+    checked, context = 0, click.Context(cli)
+    for page in PAGES:
+        for words in words_of_commands(page.read_text()):
+            command: click.Command | None = cli
+            known, path = options_of(cli), []
+            for word in words[1:]:
+                inner = command.get_command(context, word) if isinstance(command, click.Group) else None
+                if inner is not None:
+                    command, path = inner, [*path, word]
+                    known |= options_of(command)
+            given = {word.split("=")[0] for word in words if re.fullmatch(r"--?[A-Za-z][\w-]*(=.*)?", word)}
+            assert given <= known, (page.name, " ".join(words))
+            checked += len(given)
+    assert checked > 100
 
 
 def test_commands() -> None:
