@@ -12,7 +12,7 @@
     eyot-hub replay    -c hub.toml --table T  quarantined rows that the present rules take, into silver; without Spark
     eyot-hub erase     -c hub.toml --device D the rows of one device, out of every table
     eyot-hub report    -c hub.toml -o FILE    all of it as one HTML page
-    eyot-hub run       -c hub.toml            all of them but devices at intervals in one process
+    eyot-hub run       -c hub.toml            the jobs that go on (not devices) at intervals in one process
 
 `--once` ends ingest, aggregate, devices and run when they have caught up. The same commands run under spark-submit.
 """
