@@ -200,6 +200,19 @@ def test_new_bytes_are_refused_when_full(fixture: Fixture) -> None:
     assert answers[2]["error"]["description"] == "maximum bytes exceeded"
 
 
+def test_a_stream_over_a_lowered_limit_lets_messages_be_replaced(fixture: Fixture) -> None:
+    """The values of a bucket whose `max_bytes` was lowered can be put again, and deleted; larger ones are refused."""
+    config = {"subjects": ["s.>"], "max_msgs_per_subject": 1, "discard": "new"}
+    fixture.create(**config)
+    for subject in (b"s.a", b"s.b", b"s.c"):
+        fixture.put(subject, b"12345")
+    assert "error" not in fixture.request("STREAM.UPDATE.S", {"name": "S", **config, "max_bytes": 60})
+    assert fixture.put(b"s.a", b"54321")["seq"] == 4
+    assert fixture.put(b"s.b", b"")["seq"] == 5
+    assert fixture.put(b"s.c", b"123456")["error"]["description"] == "maximum bytes exceeded"
+    assert fixture.put(b"s.d", b"")["error"]["description"] == "maximum bytes exceeded"
+
+
 def test_discard_new_per_subject(fixture: Fixture) -> None:
     fixture.create(max_msgs_per_subject=1, discard="new", discard_new_per_subject=True)
     assert fixture.put(b"s.a", b"")["seq"] == 1

@@ -205,12 +205,15 @@ def refusal_in_batch(
 
 
 def _makes_room(config: StreamConfig, log: Log, subject: bytes, size: int) -> bool:
-    """Return whether the message that a new one on `subject` replaces frees enough bytes for it."""
+    """Return whether the message that a new one on `subject` replaces frees enough bytes for it.
+
+    One that is not larger takes its place in a stream that holds more than a lowered limit allows, too.
+    """
     oldest = log.get(log.first_seq_for(subject))
     if oldest is None:
         return False
     freed = log.message_bytes(oldest.subject, oldest.header, oldest.payload)
-    return log.state.bytes + size - freed <= config.max_bytes
+    return size <= freed or log.state.bytes + size - freed <= config.max_bytes
 
 
 def enforce(
