@@ -109,6 +109,25 @@ def test_what_is_no_upgrade(start: Start) -> None:
             assert sock.recv(100).startswith(b"HTTP/1.1 4")
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b"GET / HTTP/1.1\r\nHost: \xff\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nConnection: \xff\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nSec-WebSocket-Extensions: \xff\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nSec-WebSocket-Protocol: \xff\r\n",
+        b"GET http://[x/ HTTP/1.1\r\nHost: x\r\n",
+    ],
+)
+def test_odd_bytes_in_a_request_are_answered_and_fill_no_log(tmp_path: Path, odd: bytes) -> None:
+    rest = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    with Eyotd(PLAIN.format(""), tmp_path) as server:
+        with socket.create_connection(("127.0.0.1", server.leaf_port), timeout=10) as sock:
+            sock.sendall(odd + rest + b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+            assert sock.recv(100).startswith(b"HTTP/1.1 400")
+        assert "Traceback" not in server.log()
+
+
 def test_credentials_in_cookies(tmp_path: Path) -> None:
     """Debian's nats-server is too old for these: it knows only the JWT's cookie."""
     config = PLAIN.format("user_cookie: u, pass_cookie: p, token_cookie: t")

@@ -55,5 +55,8 @@ class WebSocketClientStream(WebSocketStream):
                 if not data:
                     raise UpgradeError("the server closed the connection during the WebSocket handshake")
                 self._ws.receive_data(bytes(data))
-        except RemoteProtocolError as error:
+        except (
+            RemoteProtocolError,
+            UnicodeError,
+        ) as error:  # the second: bytes beyond ASCII where wsproto expects none
             raise UpgradeError(f"not a WebSocket: {error}") from None

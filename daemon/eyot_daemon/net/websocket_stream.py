@@ -109,8 +109,11 @@ class WebSocketStream(trio.abc.Stream):
                 if not data:
                     raise UpgradeError("closed before the request")
                 self._ws.receive_data(bytes(data))
-        except RemoteProtocolError as error:
-            hint = error.event_hint
+        except (
+            RemoteProtocolError,
+            UnicodeError,
+        ) as error:  # the second: bytes beyond ASCII where wsproto expects none
+            hint = getattr(error, "event_hint", None)
             await self._send(hint if isinstance(hint, RejectConnection) else RejectConnection(status_code=400))
             raise UpgradeError(str(error)) from None
 

@@ -49,7 +49,10 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
 def check_upgrade(target: str, headers: dict[str, str], options: WebsocketOptions, *, secure: bool) -> Verdict:
     """`headers`: lower-case names. `secure`: the connection runs over TLS."""
-    path = urlsplit(target).path
+    try:
+        path = urlsplit(target).path
+    except ValueError:
+        return Verdict(status=400, reason="invalid request target")
     wrong = _wrong_origin(headers, options, secure=secure)
     if wrong:
         return Verdict(status=403, reason=f"origin not allowed: {wrong}")

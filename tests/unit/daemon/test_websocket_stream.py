@@ -12,7 +12,9 @@ from wsproto.extensions import PerMessageDeflate
 from wsproto.frame_protocol import CloseReason
 
 from eyot_daemon.net.transport import READ_SIZE
+from eyot_daemon.net.websocket_client import WebSocketClientStream
 from eyot_daemon.net.websocket_stream import FIRST_MESSAGE_MAX, WebSocketStream
+from eyot_daemon.net.websocket_upgrade import UpgradeError
 
 MIB = 1024 * 1024
 
@@ -121,3 +123,11 @@ async def test_others_have_their_turn_between_the_messages_of_one_read() -> None
             await server.receive_some()
         nursery.cancel_scope.cancel()
     assert turns >= 9
+
+
+@pytest.mark.parametrize("field", [b"Connection", b"Sec-WebSocket-Extensions", b"Sec-WebSocket-Protocol"])
+async def test_a_server_that_answers_in_odd_bytes_is_no_websocket(field: bytes) -> None:
+    ours, theirs = trio.testing.memory_stream_pair()
+    await theirs.send_all(b"HTTP/1.1 101 x\r\nUpgrade: websocket\r\n%b: \xff\r\n\r\n" % field)
+    with pytest.raises(UpgradeError, match="not a WebSocket"):
+        await WebSocketClientStream(ours).open("here", "/", compress=True)
