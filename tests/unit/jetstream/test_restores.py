@@ -216,3 +216,35 @@ def test_advisories(fixture: ConsumerFixture) -> None:
     # The schema of this one asks for members that no nats-server has sent since 2.2; it has the state instead.
     assert seen["snapshot_create"]["state"] == answer["state"]
     assert seen["restore_complete"]["bytes"] == len(data)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"allow_msg_counter": True},
+        {"retention": "interest"},
+        {"retention": "workqueue"},
+        {"max_msgs_per_subject": 5, "discard": "new", "discard_new_per_subject": True},
+        {"allow_msg_ttl": True, "subject_delete_marker_ttl": int(60e9)},
+        {"allow_msg_schedules": True, "allow_atomic": True},
+        {"allow_rollup_hdrs": True, "allow_direct": True, "republish": {"src": "s.x", "dest": "r.x"}},
+    ],
+    ids=str,
+)
+def test_a_sealed_stream_is_restored_whatever_it_is(tmp_path: Path, config: dict[str, Any]) -> None:
+    fixture = ConsumerFixture(tmp_path)
+    made = fixture.create(**config)
+    assert "error" not in made, made
+    fixture.add(ack_policy="explicit")
+    header = {"Nats-Incr": "2"} if config.get("allow_msg_counter") else b""
+    for _ in range(3):
+        assert "error" not in fixture.put(b"s.x", b"", header)
+    held = fixture.held()
+    sealed = fixture.request("STREAM.UPDATE.S", {**made["config"], "sealed": True})
+    assert "error" not in sealed, sealed
+    answer, data = take(fixture)
+    assert fixture.request("STREAM.DELETE.S")["success"]
+    assert "error" not in restore(fixture, answer, data)
+    assert fixture.held() == held
+    assert fixture.request("STREAM.INFO.S")["config"]["sealed"] is True

@@ -172,11 +172,16 @@ def _default_duplicate_window(config: StreamConfig, rules: ConfigRules, pedantic
     config.duplicate_window = window
 
 
+def _discards_new(config: StreamConfig) -> bool:
+    """Return whether new messages are refused by choice: sealing sets that too, and a backup of a sealed stream has it."""
+    return config.discard == "new" and not config.sealed
+
+
 def _check_counter(config: StreamConfig) -> None:
     """Refuse what counters exclude."""
     if not config.allow_msg_counter:
         return
-    if config.discard == "new":
+    if _discards_new(config):
         raise invalid("counter stream cannot use discard new")
     if config.allow_msg_ttl:
         raise invalid("counter stream cannot use message TTLs")
@@ -217,7 +222,7 @@ def _check_schedules(config: StreamConfig, pedantic: bool) -> None:
     """Schedules need roll-ups and purges."""
     if not config.allow_msg_schedules:
         return
-    if config.discard == "new":
+    if _discards_new(config):
         raise invalid("message scheduling cannot use discard new")
     if not config.allow_rollup_hdrs:
         if pedantic:
