@@ -43,7 +43,8 @@ from eyot_hub.command_checks import check_command
 from eyot_hub.errors import HubError
 from eyot_hub.jobs.aggregate import Aggregate, AggregateRound
 from eyot_hub.jobs.bronze import Ingest, Round
-from eyot_hub.jobs.config import Config, ConfigError, load, seconds
+from eyot_hub.jobs.config import Config, ConfigError, seconds
+from eyot_hub.jobs.config_file import load
 from eyot_hub.jobs.erasure import Eraser, Erasure
 from eyot_hub.jobs.explain import Explanation, explain
 from eyot_hub.jobs.fleet import Fleet

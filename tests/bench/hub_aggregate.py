@@ -26,7 +26,8 @@ from rich.console import Console
 
 from eyot_hub.jobs.aggregate import Aggregate
 from eyot_hub.jobs.bronze import PARTITION_BY, SCHEMA, bronze_table, position_id
-from eyot_hub.jobs.config import Config, convert
+from eyot_hub.jobs.config import Config
+from eyot_hub.jobs.config_file import convert
 from eyot_hub.jobs.table import LakeTable
 from hub import START_MS, reading
 from support.lake_formats import FORMATS

@@ -15,7 +15,8 @@ from msgspec import to_builtins
 from pyspark.sql import SparkSession
 
 from eyot_hub.errors import HubError
-from eyot_hub.jobs.config import Config, convert
+from eyot_hub.jobs.config import Config
+from eyot_hub.jobs.config_file import convert
 from eyot_hub.jobs.fleet import Fleet
 from eyot_hub.jobs.gaps import Gaps
 from support.hub_truth import DAY_MS, NEW_YEAR_MS, Hub, message, series, truth

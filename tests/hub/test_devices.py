@@ -14,7 +14,7 @@ from msgspec import to_builtins
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from eyot_hub.jobs.config import convert
+from eyot_hub.jobs.config_file import convert
 from eyot_hub.jobs.device_record import DeviceRecord
 from eyot_hub.jobs.devices import Devices, DeviceTracker, figures
 from support.hub_truth import NEW_YEAR_MS, Reading, message, series

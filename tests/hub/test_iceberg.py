@@ -18,7 +18,8 @@ from pyiceberg.catalog import Catalog, load_catalog
 from eyot_hub.errors import HubError
 from eyot_hub.jobs.bronze import PARTITION_BY, SCHEMA, bronze_table, position_id
 from eyot_hub.jobs.catalog_errors import CatalogFailed
-from eyot_hub.jobs.config import Config, ConfigError, convert
+from eyot_hub.jobs.config import Config, ConfigError
+from eyot_hub.jobs.config_file import convert
 from eyot_hub.jobs.iceberg_catalog import catalog_properties
 from eyot_hub.jobs.lake import existing_table
 from eyot_hub.jobs.table import Fenced, LakeTable

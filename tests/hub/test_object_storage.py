@@ -11,7 +11,8 @@ from deltalake import DeltaTable
 from msgspec import to_builtins
 from pyspark.sql import SparkSession
 
-from eyot_hub.jobs.config import Config, ConfigError, Lake, convert
+from eyot_hub.jobs.config import Config, ConfigError, Lake
+from eyot_hub.jobs.config_file import convert
 from eyot_hub.jobs.devices import Devices
 from eyot_hub.jobs.fleet import Fleet
 from eyot_hub.jobs.gaps import Gaps

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from eyot_hub.connection import Connection, ConnectOptions
-from eyot_hub.jobs.config import convert
+from eyot_hub.jobs.config_file import convert
 from eyot_hub.jobs.fleet import Fleet
 from eyot_hub.jobs.gaps import Gaps
 from eyot_hub.jobs.report import write_report

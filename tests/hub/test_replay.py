@@ -11,7 +11,8 @@ from msgspec import to_builtins
 from pyspark.sql import SparkSession
 
 from eyot_hub.jobs.aggregate import AggregateRound
-from eyot_hub.jobs.config import Config, convert
+from eyot_hub.jobs.config import Config
+from eyot_hub.jobs.config_file import convert
 from eyot_hub.jobs.explain import explain
 from eyot_hub.jobs.replay import Replay
 from support.hub_truth import NEW_YEAR_MS, Hub, Reading, message, series, truth

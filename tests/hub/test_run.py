@@ -12,7 +12,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from eyot_hub.jobs.bronze import bronze_table
-from eyot_hub.jobs.config import Config, load
+from eyot_hub.jobs.config import Config
+from eyot_hub.jobs.config_file import load
 from eyot_hub.jobs.run import finish, run_jobs, usable
 from eyot_hub.jobs.schedule import Job, Result, Schedule
 from eyot_hub.jobs.silver import silver_table

@@ -12,7 +12,8 @@ from rich.table import Table
 
 from eyot_hub.jobs.aggregate import Aggregate
 from eyot_hub.jobs.bronze import Ingest, Round
-from eyot_hub.jobs.config import Config, load
+from eyot_hub.jobs.config import Config
+from eyot_hub.jobs.config_file import load
 from eyot_hub.jobs.gaps import Gaps
 from eyot_hub.jobs.session import session
 

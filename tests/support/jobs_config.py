@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from eyot_hub.jobs.config import Config, convert
+from eyot_hub.jobs.config import Config
+from eyot_hub.jobs.config_file import convert
 from support.lake_formats import lake_format
 
 SILVER = {

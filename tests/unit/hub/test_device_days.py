@@ -11,7 +11,8 @@ import pytest
 from msgspec import structs
 
 from eyot_hub.jobs.aggregate import Aggregate
-from eyot_hub.jobs.config import Config, ConfigError, DeviceAge, Retention, convert
+from eyot_hub.jobs.config import Config, ConfigError, DeviceAge, Retention
+from eyot_hub.jobs.config_file import convert
 from eyot_hub.jobs.expiry import expired_rows
 from eyot_hub.jobs.explain import explain
 from eyot_hub.jobs.gaps import Gaps

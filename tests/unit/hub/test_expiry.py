@@ -17,7 +17,8 @@ from msgspec import structs
 
 from eyot_hub.jobs.aggregate import Aggregate
 from eyot_hub.jobs.bronze import bronze_table, position_id
-from eyot_hub.jobs.config import Config, ConfigError, Retention, convert
+from eyot_hub.jobs.config import Config, ConfigError, Retention
+from eyot_hub.jobs.config_file import convert
 from eyot_hub.jobs.coverage import ORIGIN, Segment, Source, coverage
 from eyot_hub.jobs.expiry import expired_rows
 from eyot_hub.jobs.explain import explain

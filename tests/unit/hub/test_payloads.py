@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 
 from eyot_hub.columns import TIMESTAMP
-from eyot_hub.jobs.config import ConfigError, Silver, convert
+from eyot_hub.jobs.config import ConfigError, Silver
+from eyot_hub.jobs.config_file import convert
 from eyot_hub.jobs.payload_shape import field_path
 from eyot_hub.jobs.payloads import PayloadParser, times_us
 from support.jobs_config import SILVER, jobs_config

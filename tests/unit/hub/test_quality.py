@@ -15,7 +15,8 @@ import pytest
 from msgspec import to_builtins
 
 from eyot_hub.jobs import file_rows
-from eyot_hub.jobs.config import Config, ConfigError, convert
+from eyot_hub.jobs.config import Config, ConfigError
+from eyot_hub.jobs.config_file import convert
 from eyot_hub.jobs.files import by_partition
 from eyot_hub.jobs.maintenance import Maintenance
 from eyot_hub.jobs.quality import Quality, quality_rows

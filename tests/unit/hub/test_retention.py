@@ -16,7 +16,8 @@ import pytest
 from msgspec import structs
 
 from eyot_hub.jobs.bronze import position_id
-from eyot_hub.jobs.config import Config, ConfigError, Retention, convert
+from eyot_hub.jobs.config import Config, ConfigError, Retention
+from eyot_hub.jobs.config_file import convert
 from eyot_hub.jobs.file_rows import row_groups
 from eyot_hub.jobs.files import by_partition
 from eyot_hub.jobs.maintenance import TRIES, Maintained, Maintenance

@@ -25,7 +25,8 @@ from msgspec import to_builtins
 
 from eyot_hub.columns import TIMESTAMP
 from eyot_hub.errors import HubError
-from eyot_hub.jobs.config import ConfigError, Silver, convert
+from eyot_hub.jobs.config import ConfigError, Silver
+from eyot_hub.jobs.config_file import convert
 from eyot_hub.jobs.payload_records import Reasons
 from eyot_hub.jobs.payloads import PayloadParser
 from support.jobs_config import SILVER, jobs_config
