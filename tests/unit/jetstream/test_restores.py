@@ -248,3 +248,21 @@ def test_a_sealed_stream_is_restored_whatever_it_is(tmp_path: Path, config: dict
     assert "error" not in restore(fixture, answer, data)
     assert fixture.held() == held
     assert fixture.request("STREAM.INFO.S")["config"]["sealed"] is True
+
+
+@pytest.mark.parametrize("storage", ["file", "memory"])
+def test_interest_retention_without_consumers_keeps_what_was_there(tmp_path: Path, storage: str) -> None:
+    """Whatever walks through the stream later: another limit, a restore."""
+    fixture = ConsumerFixture(tmp_path)
+    config = fixture.create(storage=storage)["config"]
+    for subject in (b"s.x", b"s.x", b"s.y"):
+        fixture.put(subject, b"kept")
+    changed = fixture.request("STREAM.UPDATE.S", {**config, "retention": "interest"})
+    assert "error" not in changed
+    answer, data = take(fixture)
+    changed = fixture.request("STREAM.UPDATE.S", {**changed["config"], "max_msgs_per_subject": 1})
+    assert "error" not in changed
+    assert [seq for seq, _ in fixture.held()] == [2, 3]
+    assert fixture.request("STREAM.DELETE.S")["success"]
+    assert "error" not in restore(fixture, answer, data)
+    assert [seq for seq, _ in fixture.held()] == [1, 2, 3]

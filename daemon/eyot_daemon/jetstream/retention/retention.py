@@ -319,8 +319,13 @@ class Retention:
             store.abort(txn)
 
     def unneeded(self) -> "Unwanted":
-        """Return whether no consumer needs a message, with interest retention; to be asked of many messages."""
+        """Return whether no consumer needs a message, with interest retention; to be asked of many messages.
+
+        A stream that got interest retention while it had no consumers keeps what it holds, as in nats-server.
+        """
         out, index = self._downstream, self.index
+        if not self._consumers and not out.known:
+            return lambda seq, subject: False
 
         def unneeded(seq: int, subject: bytes) -> bool:
             return not any(consumer.needs(seq, subject) for consumer in index.matching(subject)) and not out.needs(
