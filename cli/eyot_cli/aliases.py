@@ -7,6 +7,7 @@ from typing import Final
 #: By the name of the group; `cli` is `eyot` itself.
 GROUPS: Final = {
     "cli": {
+        "a": "account",
         "c": "consumer",
         "con": "consumer",
         "ctx": "context",
@@ -31,6 +32,7 @@ GROUPS: Final = {
         "i": "info",
         "subj": "subjects",
     },
+    "account": {"nfo": "info", "i": "info"},
     "consumer": {"create": "add", "new": "add", "delete": "rm", "del": "rm", "list": "ls", "nfo": "info"},
     "kv": {"new": "add", "list": "ls", "rm": "del", "status": "info", "view": "info"},
     "object": {"rm": "del", "show": "info", "i": "info"},

@@ -29,6 +29,8 @@ COMMANDS: Final = {
     "doctor": Place("eyot_cli.doctor", "doctor", "Check the installation, links and sourcing."),
     "stream": Place("eyot_cli.streams", "stream", "List, make, change, read and delete streams."),
     "consumer": Place("eyot_cli.consumers", "consumer", "List, make, read and delete consumers."),
+    "account": Place("eyot_cli.account", "account", "Show who this login is, and what its account uses."),
+    "rtt": Place("eyot_cli.account", "rtt", "Measure round trips to the server."),
     "context": Place("eyot_cli.context_commands", "context", "Named connections, shared with the nats tool."),
     "kv": Place("eyot_cli.buckets", "kv", "Key-value buckets."),
     "object": Place("eyot_cli.objects", "objects", "Object buckets: files of any size."),

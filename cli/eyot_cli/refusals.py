@@ -84,11 +84,15 @@ def no_stream(subject: str) -> Failure:
     return Failure(f"no stream stores {subject}: eyot stream add NAME --subjects {subject} makes one")
 
 
-def no_jetstream(domain: str | None) -> Failure:
+class NoJetStream(Failure):
+    """Nobody received a request of the API."""
+
+
+def no_jetstream(domain: str | None) -> NoJetStream:
     """Return the error of a request of the API that nobody received."""
     prefix = f"$JS.{domain}.API" if domain else "$JS.API"
     known = f"domain {domain} cannot be reached" if domain else "the server has no JetStream"
-    return Failure(f"no responders on {prefix}: {known}, or this account may not use it")
+    return NoJetStream(f"no responders on {prefix}: {known}, or this account may not use it")
 
 
 def no_responders(subject: str) -> Failure:

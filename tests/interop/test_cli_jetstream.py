@@ -248,3 +248,54 @@ def test_an_object_that_has_another_digest(eyot: Tool, tmp_path: Path) -> None:
     assert eyot.run("object", "get", "forged", "image", "-O", "-").stdout == b""
     assert list(tmp_path.iterdir()) == []
     eyot("object", "del", "forged", "-f")
+
+
+def test_the_account_and_the_way_to_the_server(eyot: Tool) -> None:
+    found = eyot.json("account", "info")
+    assert (found["user"]["account"], found["server"]["name"]) == ("$G", "device")
+    before = found["jetstream"]["streams"]
+    eyot("stream", "add", "COUNTED", "--subjects", "counted", "--defaults")
+    eyot("pub", "counted", "x", "--ack")
+    found = eyot.json("a", "info")["jetstream"]
+    assert (found["streams"], found["domain"]) == (before + 1, "device")
+    assert found["storage"] > 0
+    shown = eyot("account", "info")
+    assert "JetStream, domain device" in shown
+    assert "May publish" in shown
+    assert "everything" in shown
+    eyot("stream", "rm", "COUNTED", "-f")
+    assert "domain nowhere cannot be reached" in eyot.fails("--domain", "nowhere", "account", "info")
+    trips = eyot.json("rtt", "3")
+    assert trips["round_trips"] == 3
+    assert 0 < trips["seconds"]["min"] <= trips["seconds"]["median"] <= trips["seconds"]["max"]
+    assert eyot("rtt").startswith(trips["url"] + ": ")
+
+
+@pytest.mark.parametrize("kind", [Eyotd, NewerNatsServer], ids=["eyotd", "nats-server"])
+def test_a_limited_login_and_an_account_without_jetstream(kind: type[ServerProcess], tmp_path: Path) -> None:
+    config = """
+        server_name: device
+        jetstream { store_dir: "%WORKDIR%/js" }
+        accounts {
+          A { jetstream: { max_streams: 7 }, users: [ { user: a, password: a, permissions: {
+                publish: { allow: ["a.>", "$JS.API.INFO", "$SYS.REQ.USER.INFO"], deny: "a.b" }, subscribe: "_INBOX.>" } } ] }
+          B { users: [ { user: b, password: b }, { user: c, password: c, permissions: { publish: "c", subscribe: "_INBOX.>" } } ] }
+        }
+    """
+    with kind(config, tmp_path / "server") as server:
+        eyot = Tool(server, tmp_path)
+        cells = table(eyot("--user", "a", "--password", "a", "account", "info"))
+        allowed, denied = cells["May publish"][0].split(", but not ")
+        assert set(allowed.split(", ")) == {"a.>", "$JS.API.INFO", "$SYS.REQ.USER.INFO"}
+        assert (denied, cells["May subscribe"]) == ("a.b", ["_INBOX.>"])
+        assert (cells["Streams"], cells["Consumers"]) == (["0", "7"], ["0", "unlimited"])
+        none = eyot("--user", "b", "--password", "b", "account", "info")
+        assert "JetStream is not enabled for this account" in none
+        assert (table(none)["User"], table(none)["Account"]) == (["b"], ["B"])
+        assert "$JS.API.INFO" in eyot.fails("--user", "c", "--password", "c", "account", "info")
+
+
+def table(shown: str) -> dict[str, list[str]]:
+    """The cells of each row behind the first one."""
+    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in shown.splitlines() if "│" in line]
+    return {row[0]: row[1:] for row in rows}

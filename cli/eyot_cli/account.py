@@ -1,0 +1,162 @@
+"""`eyot account info` and `eyot rtt`, as in the `nats` tool: who this login is, what it may use, and how far away the server is."""
+
+from __future__ import annotations
+
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import click
+import msgspec
+from msgspec import Struct, field
+from nats.aio.client import Client
+from nats.errors import NoRespondersError
+from nats.errors import TimeoutError as NatsTimeoutError
+
+from eyot_cli.api import ask
+from eyot_cli.command_client import PermissionViolation
+from eyot_cli.failure import Failure
+from eyot_cli.lazy import AliasGroup
+from eyot_cli.refusals import NoJetStream, Refusal
+from eyot_cli.show import console, count, print_json, print_line, print_table, size
+from eyot_cli.target import Target
+from eyot_wire.jetstream.error_codes import JSNotEnabledForAccountErr
+
+_WHO = "$SYS.REQ.USER.INFO"
+_WHO_S = 2.0
+#: Of JetStream's answer: what is used, the limit beside it, and how both are shown.
+_USAGE = (
+    ("Memory", "memory", "max_memory", size),
+    ("Storage", "storage", "max_storage", size),
+    ("Streams", "streams", "max_streams", count),
+    ("Consumers", "consumers", "max_consumers", count),
+)
+
+
+class _User(Struct, frozen=True):
+    user: str = ""
+    account: str = ""
+    expires: int = 0
+    permissions: dict[str, Any] = field(default_factory=dict)
+
+
+class _Answer(Struct, frozen=True):
+    data: _User = field(default_factory=_User)
+
+
+class _Usage(Struct, frozen=True):
+    memory: int = 0
+    storage: int = 0
+    streams: int = 0
+    consumers: int = 0
+    domain: str = ""
+    limits: dict[str, int | bool] = field(default_factory=dict)
+
+
+@click.group(cls=AliasGroup)
+def account() -> None:
+    """Show who this login is, and what its account uses."""
+
+
+@account.command("info")
+@click.pass_obj
+def info(target: Target) -> None:
+    """Show user, permissions, and the use of JetStream."""
+    server, user, usage = target.with_client(lambda client: _asked(target, client))
+    if target.as_json:
+        print_json({"server": server, "user": user, "jetstream": usage})
+        return
+    pairs = [
+        ("Server", f"{server['name']} {server['version']}"), ("Connected to", server["url"]),
+        ("Client", f"{server['client_id']} from {server['client_ip']}"), ("Maximum payload", size(server["max_payload"])),
+    ]  # fmt: skip
+    if user is None:
+        pairs.append(("User", f"not known: the login may not publish to {_WHO}, or the server does not tell"))
+    else:
+        pairs += [("User", user.user or "none"), ("Account", user.account)]
+        pairs.append(("Expires", f"in {user.expires // 10**9:,} s" if user.expires else "never"))
+        pairs += [(f"May {kind}", _rules(user.permissions.get(kind))) for kind in ("publish", "subscribe")]
+    print_table("", ("", ""), pairs, "")
+    if usage is None:
+        console.print("JetStream is not enabled for this account")
+        return
+    rows = [
+        (name, show(getattr(usage, used)), _limit(usage.limits.get(limit), show)) for name, used, limit, show in _USAGE
+    ]
+    title = "JetStream" + (f", domain {usage.domain}" if usage.domain else "")
+    print_table(title, ("", ">Used", ">Limit"), rows, "")
+
+
+async def _asked(target: Target, client: Client) -> tuple[dict[str, Any], _User | None, _Usage | None]:
+    said = client._server_info
+    where = client.connected_url
+    server = {
+        "name": said.get("server_name", ""), "version": said.get("version", ""),
+        "url": "" if where is None else f"{where.scheme}://{where.hostname}:{where.port}",
+        "client_id": said.get("client_id", 0), "client_ip": said.get("client_ip", ""),
+        "max_payload": said.get("max_payload", 0),
+    }  # fmt: skip
+    return server, await _user(client), await _usage(target, client)
+
+
+async def _user(client: Client) -> _User | None:
+    try:
+        answer = await client.request(_WHO, b"", timeout=_WHO_S)
+        return msgspec.json.decode(answer.data, type=_Answer).data
+    except (NoRespondersError, NatsTimeoutError, PermissionViolation, msgspec.MsgspecError):
+        return None
+
+
+async def _usage(target: Target, client: Client) -> _Usage | None:
+    """Return what JetStream says of the account; None where it is not enabled. Raises Failure."""
+    try:
+        found = await ask(target, client, "INFO", {})
+    except NoJetStream:
+        if target.domain:  # which was asked for by name
+            raise
+        return None
+    except Refusal as refused:
+        if refused.err_code != JSNotEnabledForAccountErr:
+            raise
+        return None
+    try:
+        return msgspec.convert(found, _Usage)
+    except msgspec.ValidationError as error:
+        raise Failure(f"malformed answer of the server: {error}") from error
+
+
+def _limit(limit: int | None, show: Any) -> str:
+    return "unlimited" if limit is None or limit < 0 else str(show(limit))
+
+
+def _rules(rules: dict[str, list[str]] | None) -> str:
+    allow, deny = (rules or {}).get("allow"), (rules or {}).get("deny")
+    allowed = "everything" if allow is None else ", ".join(allow) or "nothing"
+    return f"{allowed}, but not {', '.join(deny)}" if deny else allowed
+
+
+@click.command("rtt")
+@click.argument("iterations", type=click.IntRange(1, 10_000), default=5)
+@click.pass_obj
+def rtt(target: Target, iterations: int) -> None:
+    """Measure round trips to the server.
+
+    ITERATIONS times PING and PONG, one after the other.
+    """
+
+    async def measure(client: Client) -> tuple[str, list[float]]:
+        taken = []
+        for _ in range(iterations):
+            began = perf_counter()
+            await client.flush()
+            taken.append(perf_counter() - began)
+        where = client.connected_url
+        return "" if where is None else f"{where.scheme}://{where.hostname}:{where.port}", taken
+
+    url, taken = target.with_client(measure)
+    found = {"min": min(taken), "median": median(taken), "max": max(taken)}
+    if target.as_json:
+        print_json({"url": url, "round_trips": iterations, "seconds": found})
+        return
+    least, middle, most = (f"{each * 1e3:,.2f} ms" for each in found.values())
+    print_line(f"{url}: {middle} ({iterations} round trips, {least} to {most})")
