@@ -20,10 +20,11 @@ from eyot_cli.lazy import AliasGroup
 from eyot_cli.refusals import NoJetStream, Refusal
 from eyot_cli.show import console, count, print_json, print_line, print_table, size
 from eyot_cli.target import Target
+from eyot_wire.info import SubjectPermission
 from eyot_wire.jetstream.error_codes import JSNotEnabledForAccountErr
+from eyot_wire.user_info import USER_INFO, UserInfo, UserPermissions, user_info
 
-_WHO = "$SYS.REQ.USER.INFO"
-_WHO_S = 2.0
+_USER_INFO_S = 2.0
 #: Of JetStream's answer: what is used, the limit beside it, and how both are shown.
 _USAGE = (
     ("Memory", "memory", "max_memory", size),
@@ -31,17 +32,6 @@ _USAGE = (
     ("Streams", "streams", "max_streams", count),
     ("Consumers", "consumers", "max_consumers", count),
 )
-
-
-class _User(Struct, frozen=True):
-    user: str = ""
-    account: str = ""
-    expires: int = 0
-    permissions: dict[str, Any] = field(default_factory=dict)
-
-
-class _Answer(Struct, frozen=True):
-    data: _User = field(default_factory=_User)
 
 
 class _Usage(Struct, frozen=True):
@@ -71,11 +61,12 @@ def info(target: Target) -> None:
         ("Client", f"{server['client_id']} from {server['client_ip']}"), ("Maximum payload", size(server["max_payload"])),
     ]  # fmt: skip
     if user is None:
-        pairs.append(("User", f"not known: the login may not publish to {_WHO}, or the server does not tell"))
+        pairs.append(("User", f"not known: the login may not publish to {USER_INFO}, or the server does not tell"))
     else:
         pairs += [("User", user.user or "none"), ("Account", user.account)]
         pairs.append(("Expires", f"in {user.expires // 10**9:,} s" if user.expires else "never"))
-        pairs += [(f"May {kind}", _rules(user.permissions.get(kind))) for kind in ("publish", "subscribe")]
+        may = user.permissions or UserPermissions()
+        pairs += [("May publish", _rules(may.publish)), ("May subscribe", _rules(may.subscribe))]
     print_table("", ("", ""), pairs, "")
     if usage is None:
         console.print("JetStream is not enabled for this account")
@@ -87,22 +78,21 @@ def info(target: Target) -> None:
     print_table(title, ("", ">Used", ">Limit"), rows, "")
 
 
-async def _asked(target: Target, client: Client) -> tuple[dict[str, Any], _User | None, _Usage | None]:
+async def _asked(target: Target, client: Client) -> tuple[dict[str, Any], UserInfo | None, _Usage | None]:
     said = client._server_info
-    where = client.connected_url
     server = {
         "name": said.get("server_name", ""), "version": said.get("version", ""),
-        "url": "" if where is None else f"{where.scheme}://{where.hostname}:{where.port}",
+        "url": _url(client),
         "client_id": said.get("client_id", 0), "client_ip": said.get("client_ip", ""),
         "max_payload": said.get("max_payload", 0),
     }  # fmt: skip
     return server, await _user(client), await _usage(target, client)
 
 
-async def _user(client: Client) -> _User | None:
+async def _user(client: Client) -> UserInfo | None:
     try:
-        answer = await client.request(_WHO, b"", timeout=_WHO_S)
-        return msgspec.json.decode(answer.data, type=_Answer).data
+        answer = await client.request(USER_INFO, b"", timeout=_USER_INFO_S)
+        return user_info(answer.data)
     except (NoRespondersError, NatsTimeoutError, PermissionViolation, msgspec.MsgspecError):
         return None
 
@@ -129,10 +119,15 @@ def _limit(limit: int | None, show: Any) -> str:
     return "unlimited" if limit is None or limit < 0 else str(show(limit))
 
 
-def _rules(rules: dict[str, list[str]] | None) -> str:
-    allow, deny = (rules or {}).get("allow"), (rules or {}).get("deny")
-    allowed = "everything" if allow is None else ", ".join(allow) or "nothing"
-    return f"{allowed}, but not {', '.join(deny)}" if deny else allowed
+def _rules(rules: SubjectPermission) -> str:
+    allowed = "everything" if rules.allow is None else ", ".join(rules.allow) or "nothing"
+    return f"{allowed}, but not {', '.join(rules.deny)}" if rules.deny else allowed
+
+
+def _url(client: Client) -> str:
+    """Return the address of the server, without a login."""
+    where = client.connected_url
+    return "" if where is None else f"{where.scheme}://{where.netloc.rpartition('@')[2]}"
 
 
 @click.command("rtt")
@@ -150,8 +145,7 @@ def rtt(target: Target, iterations: int) -> None:
             began = perf_counter()
             await client.flush()
             taken.append(perf_counter() - began)
-        where = client.connected_url
-        return "" if where is None else f"{where.scheme}://{where.hostname}:{where.port}", taken
+        return _url(client), taken
 
     url, taken = target.with_client(measure)
     found = {"min": min(taken), "median": median(taken), "max": max(taken)}

@@ -135,13 +135,12 @@ async def _asked_at_hub(config: FleetConfig) -> dict[str, str]:
 
 async def _allowed(connection: Connection, needs: Needs, section: str) -> str:
     """Return "ok", or that the permissions are not known. Raises FleetError for those that are lacking."""
-    from eyot_fleet.permission_check import WHO, lacking
+    from eyot_fleet.permission_check import lacking
+    from eyot_wire.user_info import USER_INFO
 
     found = await lacking(connection, needs)
     if found is None:
-        return (
-            f"the hub takes the login; its permissions are not known: it may not publish to {WHO}, or hear the answer"
-        )
+        return f"the hub takes the login; its permissions are not known: it may not publish to {USER_INFO}, or hear the answer"
     if found:
         raise FleetError(f"[{section}]: the login may not {', '.join(found)}")
     return "ok"

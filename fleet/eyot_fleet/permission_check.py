@@ -11,16 +11,16 @@ from eyot_fleet.errors import NoAnswer, Refused
 from eyot_fleet.fleet import CONFIG, STATUS
 from eyot_fleet.link_events import EVENTS, LEAFZ
 from eyot_wire.device_requests import PREFIX as DEVICE_PREFIX
-from eyot_wire.info import SubjectPermission
 from eyot_wire.subject import is_subset, overlaps
+from eyot_wire.user_info import USER_INFO, UserPermissions, user_info
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from eyot_fleet.config import FleetConfig
     from eyot_fleet.connection import Connection
+    from eyot_wire.info import SubjectPermission
 
-WHO: Final = "$SYS.REQ.USER.INFO"
 _INBOX: Final = "_INBOX.>"
 _BUCKETS: Final = ("DEVICES", "HISTORY", "DESIRED", "REPORTED", "STATE")
 #: requests of the JetStream API that the service makes, below `$JS.API.`
@@ -33,14 +33,6 @@ _REQUESTS: Final = (
     "CONSUMER.MSG.NEXT.>",
     "DIRECT.GET.>",
 )
-
-
-class Permissions(Struct, frozen=True):
-    """A login's permissions, as a server tells them; `responses`: it may answer what it hears."""
-
-    publish: SubjectPermission = msgspec.field(default_factory=SubjectPermission)
-    subscribe: SubjectPermission = msgspec.field(default_factory=SubjectPermission)
-    responses: msgspec.Raw | None = None
 
 
 class Needs(Struct, frozen=True):
@@ -64,22 +56,14 @@ def hub_needs(config: FleetConfig) -> Needs:
 SYSTEM_NEEDS: Final = Needs((LEAFZ,), (*EVENTS, _INBOX))
 
 
-class _Who(Struct, frozen=True):
-    permissions: Permissions | None = None
-
-
-class _Answer(Struct, frozen=True):
-    data: _Who = _Who()
-
-
 async def lacking(connection: Connection, needs: Needs) -> list[str] | None:
     """Return what the login of a connection lacks, as in "publish to $JS.API.STREAM.NAMES"; None if the server does not tell.
 
     Raises ConnectionLost.
     """
     try:
-        answer = await connection.request(WHO, timeout_s=3.0)
-        permissions = msgspec.json.decode(answer.payload, type=_Answer).data.permissions or Permissions()
+        answer = await connection.request(USER_INFO, timeout_s=3.0)
+        permissions = user_info(answer.payload).permissions or UserPermissions()
     except (NoAnswer, Refused, msgspec.MsgspecError):
         return None
     publish = _not_allowed(needs.publish, permissions.publish)

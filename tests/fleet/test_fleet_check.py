@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eyot_fleet.login import Login
-from support.fleet_service import Service, eventually, status
+from support.fleet_service import Service, eventually, fleet_service, status
 from support.leaf_pair import server
 
 KINDS = ["eyotd", "2.14.6"]
@@ -22,13 +22,8 @@ LEAFZ = "$SYS.REQ.SERVER.PING.LEAFZ"
 
 @pytest.fixture(params=KINDS)
 def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
-    made = Service(request.param, tmp_path)
-    made.write_config()
-    yield made
-    if made.process is not None:
-        made.process.kill()
-        made.process.wait()
-    made.hub.kill()
+    with fleet_service(request.param, tmp_path) as made:
+        yield made
 
 
 def start_hub(service: Service, publish: list[str], subscribe: list[str], denied: str = "", system: str = "") -> None:

@@ -13,22 +13,17 @@ from typing import Any
 import pytest
 
 from support.eyotd import Eyotd
-from support.fleet_service import Service, eventually, publish_locally, status
+from support.fleet_service import Service, eventually, fleet_service, publish_locally, status
 
 EYOT = str(Path(sys.executable).with_name("eyot"))
 
 
 @pytest.fixture(params=["eyotd", "2.14.6"])
 def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
-    made = Service(request.param, tmp_path)
-    made.write_config()
-    made.hub.start()
-    made.start()
-    yield made
-    if made.process is not None:
-        made.process.kill()
-        made.process.wait()
-    made.hub.kill()
+    with fleet_service(request.param, tmp_path) as made:
+        made.hub.start()
+        made.start()
+        yield made
 
 
 def test_devices_come_are_sourced_and_go(service: Service) -> None:

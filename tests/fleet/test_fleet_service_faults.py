@@ -16,7 +16,7 @@ from eyot_fleet.errors import FleetError
 from eyot_fleet.jetstream import JetStream
 from eyot_fleet.login import Login
 from support.certificates import Authority
-from support.fleet_service import FLEET, Service, eventually, status
+from support.fleet_service import FLEET, Service, eventually, fleet_service, status
 from support.leaf_pair import server
 from support.server_process import ServerProcess, free_port
 
@@ -31,13 +31,8 @@ NODES = 3
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    made = Service(NATS_SERVER, tmp_path)
-    made.write_config()
-    yield made
-    if made.process is not None:
-        made.process.kill()
-        made.process.wait()
-    made.hub.kill()
+    with fleet_service(NATS_SERVER, tmp_path) as made:
+        yield made
 
 
 def names(service: Service) -> set[str]:

@@ -8,7 +8,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,20 @@ class Service:
                 await connection.request("$JS.API.INFO")  # everything before it was read
 
         trio.run(run)
+
+
+@contextmanager
+def fleet_service(kind: str, folder: Path) -> Iterator[Service]:
+    """A service with its configuration, and a hub of this kind; neither is started."""
+    made = Service(kind, folder)
+    made.write_config()
+    try:
+        yield made
+    finally:
+        if made.process is not None:
+            made.process.kill()
+            made.process.wait()
+        made.hub.kill()
 
 
 def eventually(condition: Callable[[], object]) -> Any:

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
-from msgspec import Struct
 from msgspec.structs import replace
 
 from eyot_fleet.connection import connected
 from eyot_fleet.errors import ConfigError, ConnectionLost, NoAnswer, Refused
 from eyot_fleet.login import Login
-from eyot_fleet.permission_check import WHO
 from eyot_fleet.web.identity import Identity, LoginRefused, LoginUnavailable
 from eyot_fleet.web_options import NatsOptions, role_of
 from eyot_wire.quoting import printable
 from eyot_wire.trust.creds import Credentials, parse_creds
 from eyot_wire.trust.jwt import JwtError, decode
 from eyot_wire.trust.nkey import NkeyError
+from eyot_wire.user_info import USER_INFO, UserInfo, user_info
 
 if TYPE_CHECKING:
     from eyot_wire.frames import Msg
@@ -31,15 +30,6 @@ AT_ONCE: Final = 4
 WITHIN_S: Final = 10.0
 _INFO_S: Final = 3.0
 _WRONG: Final = "the name or the password is wrong, or the user has no role here"
-
-
-class _User(Struct, frozen=True):
-    user: str = ""
-    account: str = ""
-
-
-class _Answer(Struct, frozen=True):
-    data: _User = _User()
 
 
 class _Presented(Login, frozen=True, kw_only=True):
@@ -87,12 +77,12 @@ class NatsLogin:
             return self._identity(called, found)
         raise LoginUnavailable(f"the hub has not answered within {WITHIN_S:g} s")
 
-    async def _asked(self, login: Login, called: str) -> _User:
+    async def _asked(self, login: Login, called: str) -> UserInfo:
         answer, unknown = None, ""
         try:
             async with connected(login, "eyot-fleet login") as connection:
                 try:  # here: an exception that leaves the block would come in a group
-                    answer = await connection.request(WHO, timeout_s=_INFO_S)
+                    answer = await connection.request(USER_INFO, timeout_s=_INFO_S)
                 except (NoAnswer, Refused) as error:
                     unknown = str(error)
         except Refused as error:
@@ -103,10 +93,12 @@ class NatsLogin:
             raise LoginUnavailable("the hub cannot be reached, so no login can be checked") from None
         if answer is None:
             log.warning("Login of %s: %s", printable(called), unknown)
-            raise LoginUnavailable(f"the hub does not say who that is: the user must be allowed to publish to {WHO}")
+            raise LoginUnavailable(
+                f"the hub does not say who that is: the user must be allowed to publish to {USER_INFO}"
+            )
         return _user_of(answer)
 
-    def _identity(self, called: str, found: _User) -> Identity:
+    def _identity(self, called: str, found: UserInfo) -> Identity:
         """Return who that is. A role goes by what the hub says: a name or a public key, never by what a token calls itself."""
         options = self._options
         role = role_of((found.user,), options.viewers, options.operators)
@@ -117,8 +109,8 @@ class NatsLogin:
         return Identity(name=name, role=role, method="nats")
 
 
-def _user_of(answer: Msg) -> _User:
+def _user_of(answer: Msg) -> UserInfo:
     try:
-        return msgspec.json.decode(answer.payload, type=_Answer).data
+        return user_info(answer.payload)
     except msgspec.MsgspecError:
         raise LoginUnavailable("the hub's answer cannot be read") from None
