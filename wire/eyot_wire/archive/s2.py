@@ -130,19 +130,23 @@ def chunks(data: bytes, *, compress: bool) -> bytes:
 
     With `compress`, chunks are compressed where that makes them smaller.
     """
-    import cramjam
-
     parts: list[bytes] = []
     for at in range(0, len(data), _SNAPPY_BLOCK):
         piece = data[at : at + _SNAPPY_BLOCK]
         kind, content = _PLAIN, piece
         if compress:
-            packed = bytes(cramjam.snappy.compress_raw(piece))
+            packed = _compressed(piece)
             if len(packed) < len(piece):
                 kind, content = _COMPRESSED, packed
         size = len(content) + _CRC_BYTES
         parts += (bytes((kind,)), size.to_bytes(3, "little"), masked_crc(piece).to_bytes(4, "little"), content)
     return b"".join(parts)
+
+
+def _compressed(piece: bytes) -> bytes:
+    import cramjam  # here: a link that is near enough never compresses, and saves its memory
+
+    return bytes(cramjam.snappy.compress_raw(piece))
 
 
 def masked_crc(data: bytes) -> int:
