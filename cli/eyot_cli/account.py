@@ -102,7 +102,7 @@ async def _usage(target: Target, client: Client) -> _Usage | None:
     try:
         found = await ask(target, client, "INFO", {})
     except NoJetStream:
-        if target.domain:  # which was asked for by name
+        if target.is_elsewhere:  # which was asked for by name
             raise
         return None
     except Refusal as refused:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import click
@@ -48,18 +49,29 @@ def _behind(option: click.Option) -> click.Option:
     made.name = f"{_BEHIND}{option.name}"  # `eyot sync forget STREAM SERVER` has an argument with the option's name
     made.envvar = None
     made.expose_value = False
-    made.callback = _change
+    made.callback = partial(_change, option.callback)
     return made
 
 
-def _change(context: click.Context, option: click.Parameter, value: Any) -> None:
+def _change(
+    parse: Callable[[click.Context, click.Parameter, Any], Any] | None,
+    context: click.Context,
+    option: click.Parameter,
+    value: Any,
+) -> None:
     assert option.name is not None
     if context.get_parameter_source(option.name) is not ParameterSource.COMMANDLINE:
         return
+    if parse is not None:
+        value = parse(context, option, value)
     name = option.name.removeprefix(_BEHIND)
     target = context.obj
     assert isinstance(target, Target)
-    if name in _MEMBERS:
+    if name == "no_context":
+        context.obj = dataclasses.replace(target, context="" if value else target.context)
+    elif name == "token":
+        context.obj = dataclasses.replace(target, user=value, password=None)
+    elif name in _MEMBERS:
         tls: TlsFiles = dataclasses.replace(target.tls, **{_MEMBERS[name]: value})
         context.obj = dataclasses.replace(target, tls=tls)
     else:

@@ -11,17 +11,16 @@ from nats.errors import NoRespondersError
 from eyot_cli.command_client import PermissionViolation
 from eyot_cli.failure import Failure
 from eyot_cli.refusals import Refusal, no_jetstream, refusal
-from eyot_cli.target import TIMEOUT_S, Target
+from eyot_cli.target import Target
 
 
 async def ask(target: Target, client: Client, what: str, body: Any) -> dict[str, Any]:
     """Send a request and return the answer. Raises Failure with the server's words."""
-    prefix = f"$JS.{target.domain}.API" if target.domain else "$JS.API"
     payload = msgspec.json.encode(body) if body else b""
     try:
-        reply = await client.request(f"{prefix}.{what}", payload, timeout=TIMEOUT_S)
+        reply = await client.request(f"{target.api_prefix}.{what}", payload, timeout=target.timeout_s)
     except NoRespondersError:
-        raise no_jetstream(target.domain) from None
+        raise no_jetstream(target.api_prefix, target.domain) from None
     return answer_of(reply.data)
 
 

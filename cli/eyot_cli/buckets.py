@@ -23,7 +23,7 @@ from eyot_cli.show import console, count, print_json, print_payload, print_table
 from eyot_cli.sizes import size_bytes
 from eyot_cli.stored import Stored, get_stored, in_order, payload_member, stored_of
 from eyot_cli.stream_info import every_stream, info_of
-from eyot_cli.target import TIMEOUT_S, Target
+from eyot_cli.target import Target
 from eyot_wire.jetstream import error_codes as codes
 
 #: The operation of a marker; absent: the message is a value.
@@ -322,8 +322,8 @@ async def _entries(
 
 async def _write(target: Target, client: Client, bucket: str, key: str, data: bytes, headers: dict[str, str]) -> int:
     """Store a value or a marker; return its revision. A domain is reached as ADR-8 says: by the prefix of its API."""
-    prefix = f"$JS.{target.domain}.API." if target.domain else ""
-    jetstream = client.jetstream(timeout=TIMEOUT_S)
+    prefix = f"{target.api_prefix}." if target.is_elsewhere else ""
+    jetstream = target.jetstream(client)
     try:
         return (await jetstream.publish(f"{prefix}$KV.{bucket}.{key}", data, headers=headers or None)).seq
     except NoStreamResponseError:

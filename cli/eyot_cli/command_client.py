@@ -14,6 +14,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
+from eyot_cli.show import print_line
+
 _VIOLATION = "permissions violation"
 #: refusals that are kept until something asks for them
 _KEPT = 16
@@ -28,6 +30,8 @@ class CommandClient(Client):
 
     def __init__(self) -> None:
         super().__init__()
+        #: whether requests and their answers are shown on standard error
+        self.trace = False
         #: the server's words, which nats-py has in lower case
         self._refused: deque[str] = deque(maxlen=_KEPT)
         #: tasks that wait for an answer, and the subject that each asked
@@ -64,8 +68,11 @@ class CommandClient(Client):
         task = asyncio.current_task()
         assert task is not None, "a coroutine runs in a task"
         self._asking[task] = subject
+        self._show(">>>", subject, payload)
         try:
-            return await super().request(subject, payload, timeout=timeout, old_style=old_style, headers=headers)
+            answer = await super().request(subject, payload, timeout=timeout, old_style=old_style, headers=headers)
+            self._show("<<<", subject, answer.data)
+            return answer
         except asyncio.CancelledError:
             violation = self._ended.get(task)
             if violation is None:
@@ -75,6 +82,11 @@ class CommandClient(Client):
         finally:
             del self._asking[task]
             self._ended.pop(task, None)
+
+    def _show(self, mark: str, subject: str, payload: bytes) -> None:
+        """Show a request or an answer where that was asked for."""
+        if self.trace:
+            print_line(f"{mark} {subject}: {payload.decode('utf-8', 'replace')}", error=True)
 
     async def confirm(self, subject: str) -> None:
         """Return when the server has a publish to the subject, or the subscription. Raises PermissionViolation if it refused."""

@@ -235,16 +235,15 @@ def take(target: Target, stream: str, name: str, most: int, ack: bool, wait_s: f
     """Pull messages of the consumer NAME of STREAM and print them."""
 
     async def pull(client: CommandClient) -> None:
-        prefix = f"$JS.{target.domain}.API" if target.domain else "$JS.API"
         body = msgspec.json.encode({"batch": 1, "expires": round(wait_s * 1e9)})
         for _ in range(most):
             # Not `request`: that takes an answer without responders for an error, and its inbox for one answer.
             inbox = await client.subscribe(client.new_inbox(), max_msgs=1)
-            subject = f"{prefix}.CONSUMER.MSG.NEXT.{stream}.{name}"
+            subject = f"{target.api_prefix}.CONSUMER.MSG.NEXT.{stream}.{name}"
             await client.publish(subject, body, reply=inbox.subject)
             await client.confirm(subject)
             try:
-                message = await inbox.next_msg(timeout=wait_s + 5)
+                message = await inbox.next_msg(timeout=wait_s + target.timeout_s)
             except NatsTimeoutError:
                 raise Failure(f"no answer of {stream} > {name}") from None
             status = (message.headers or {}).get(_STATUS)
@@ -260,7 +259,7 @@ def take(target: Target, stream: str, name: str, most: int, ack: bool, wait_s: f
             else:
                 print_stored(target, stream, stored_of(message))
             if ack and message.reply:
-                await client.request(message.reply, b"+ACK", timeout=5)
+                await client.request(message.reply, b"+ACK", timeout=target.timeout_s)
 
     target.with_client(pull)
 

@@ -95,7 +95,7 @@ def add(click_context: click.Context, name: str, description: str | None, select
     """Make or change the context NAME.
 
     It keeps the options of eyot itself: --server, --user, --password, --creds, --nkey, --tlsca, --tlscert, --tlskey,
-    --tlsfirst and --domain, also from the environment. A new login replaces the old one.
+    --tlsfirst, --domain, --js-api-prefix and --inbox-prefix, also from the environment. A new login replaces the old one.
     """
     target = click_context.obj
     assert isinstance(target, Target)
@@ -131,6 +131,11 @@ def _given(target: Target) -> dict[str, Any]:
     if target.given_domain is not None:
         given["jetstream_domain"] = target.given_domain
         given["jetstream_api_prefix"] = ""
+    if target.given_api_prefix is not None:
+        given["jetstream_domain"] = ""
+        given["jetstream_api_prefix"] = target.given_api_prefix
+    if target.inbox_prefix:
+        given["inbox_prefix"] = target.inbox_prefix
     if target.user is not None and target.password is None:
         given["token"] = target.user
     elif target.user is not None:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,8 +13,6 @@ import msgspec
 
 from eyot_cli.failure import Failure
 
-#: `$JS.NAME.API`: another spelling of a domain.
-_DOMAIN_PREFIX: Final = re.compile(r"\$JS\.([^.\s]+)\.API")
 #: Members that `eyot` cannot honour, and the remedy.
 _REFUSED: Final = {
     "nsc": "write the user's credentials with eyot trust generate creds, and name them as creds",
@@ -45,16 +42,6 @@ class NatsContext(msgspec.Struct):
     nsc: str = ""
     socks_proxy: str = ""
     user_jwt: str = ""
-
-    def domain(self) -> str | None:
-        """Return the JetStream domain, from either member. Raises Failure for a prefix that names none."""
-        prefix = self.jetstream_api_prefix.removesuffix(".")
-        if self.jetstream_domain or prefix in ("", "$JS.API"):
-            return self.jetstream_domain or None
-        found = _DOMAIN_PREFIX.fullmatch(prefix)
-        if found is None:
-            raise Failure(f"jetstream_api_prefix {prefix} of the context is not $JS.DOMAIN.API: use the nats tool")
-        return found[1]
 
 
 def folder() -> Path:

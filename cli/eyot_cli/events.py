@@ -18,7 +18,7 @@ from eyot_cli.failure import Failure
 from eyot_cli.messages import next_of
 from eyot_cli.show import console, print_json, print_line, span
 from eyot_cli.stored import payload_member
-from eyot_cli.target import TIMEOUT_S, Target
+from eyot_cli.target import Target
 from eyot_wire.quoting import printable
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def events(
         )
 
     async def listen(client: CommandClient) -> None:
-        chosen = [*(SERVER_ADVISORIES if server and await _is_system(client, own) else ()), *own]
+        chosen = [*(SERVER_ADVISORIES if server and await _is_system(target, client, own) else ()), *own]
         arrived = await _subscribe(client, chosen)
         if not target.as_json:
             print_line(f"Listening to {', '.join(chosen)}", error=True)
@@ -148,12 +148,12 @@ def _regex(pattern: str | None) -> re.Pattern[str]:
         raise click.BadParameter(f"{pattern!r}: {error}", param_hint="'--filter'") from error
 
 
-async def _is_system(client: Client, other: list[str]) -> bool:
+async def _is_system(target: Target, client: Client, other: list[str]) -> bool:
     """Return whether the login is in the system account; say so if not. Raises Failure if nothing else is wanted."""
     from nats.errors import Error as NatsError
 
     with suppress(NatsError, TimeoutError):
-        await client.request(SYSTEM_PING, b"", timeout=TIMEOUT_S)
+        await client.request(SYSTEM_PING, b"", timeout=target.timeout_s)
         return True
     if not other:
         raise Failure(NOT_SYSTEM)

@@ -17,6 +17,7 @@ from eyot_cli.anywhere import take_anywhere
 from eyot_cli.completion import ASKED_BY
 from eyot_cli.failure import Failure, OutputClosed
 from eyot_cli.lazy import LazyGroup, Place
+from eyot_cli.seconds import seconds
 from eyot_cli.show import print_line
 from eyot_cli.target import AT_ONCE, DEFAULT_CONTROL, DEFAULT_SERVER, Target, TlsFiles
 from eyot_wire.closed_pipe import until_closed
@@ -119,6 +120,7 @@ COMMANDS: Final = {
     metavar="TEXT",
     help="password; better in the environment than on a command line",
 )
+@click.option("--token", envvar="NATS_TOKEN", show_envvar=True, metavar="TEXT", help="token, in place of a user")
 @click.option(
     "--creds",
     type=FILE,
@@ -152,7 +154,7 @@ COMMANDS: Final = {
     help="certificate to show to the server",
 )
 @click.option("--tlskey", type=FILE, envvar="NATS_KEY", show_envvar=True, metavar="FILE", help="its key")
-@click.option("--tlsfirst", is_flag=True, help="start TLS before INFO, for servers with handshake_first")
+@click.option("--tlsfirst", "--tls-first", is_flag=True, help="start TLS before INFO, for servers with handshake_first")
 @click.option(
     "--domain",
     "--js-domain",
@@ -161,6 +163,23 @@ COMMANDS: Final = {
     metavar="NAME",
     help="JetStream domain to ask instead of the server's own",
 )
+@click.option("--js-api-prefix", "given_api_prefix", metavar="PREFIX", help="subject prefix of that JetStream's API")
+@click.option("--inbox-prefix", default="", show_default="_INBOX", metavar="PREFIX", help="subject prefix of answers")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    callback=seconds,
+    default="5s",
+    envvar="NATS_TIMEOUT",
+    show_envvar=True,
+    metavar="TIME",
+    help="how long an answer may take",
+)
+@click.option(
+    "--connection-name", default="eyot", metavar="NAME", help="name of the connection, which the server shows"
+)
+@click.option("--no-context", is_flag=True, help="ignore the selected context")
+@click.option("--trace", is_flag=True, help="show requests and their answers on standard error")
 @click.option("--json", "-j", "as_json", is_flag=True, help="print JSON instead of tables")
 @click.version_option(package_name="eyot")
 @click.pass_context
@@ -174,6 +193,7 @@ def cli(
     context_name: str | None,
     user: str | None,
     password: str | None,
+    token: str | None,
     creds: Path | None,
     nkey: Path | None,
     domain: str | None,
@@ -181,9 +201,17 @@ def cli(
     tlscert: Path | None,
     tlskey: Path | None,
     tlsfirst: bool,
+    given_api_prefix: str | None,
+    inbox_prefix: str,
+    timeout_s: float,
+    connection_name: str,
+    no_context: bool,
+    trace: bool,
     as_json: bool,
 ) -> None:
     """Operate an Eyot daemon."""
+    if token is not None:
+        user, password = token, None
     context.obj = Target(
         control,
         server,
@@ -194,7 +222,12 @@ def cli(
         domain,
         as_json,
         TlsFiles(tlsca, tlscert, tlskey, tlsfirst),
-        context_name,
+        "" if no_context else context_name,
+        inbox_prefix=inbox_prefix,
+        given_api_prefix=given_api_prefix,
+        timeout_s=timeout_s,
+        connection_name=connection_name,
+        trace=trace,
         device=device,
         group=group,
         at_once=at_once,

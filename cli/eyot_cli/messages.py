@@ -101,7 +101,6 @@ def publish(
     metavar="NUMBER",
     help="answers to wait for; 0: all that come in time",
 )
-@click.option("--timeout", "timeout_s", callback=seconds, default="5s", metavar="TIME", help="how long to wait at most")
 @raw_option
 @click.pass_obj
 def request(
@@ -111,7 +110,6 @@ def request(
     header: tuple[str, ...],
     count: int,
     replies: int,
-    timeout_s: float,
     raw: bool,
 ) -> None:
     """Send a request to SUBJECT and print the answer.
@@ -120,7 +118,7 @@ def request(
     than --replies come in time.
     """
     body = sys.stdin.buffer.read() if payload is None else payload.encode()
-    headers = parse_headers(header)
+    headers, timeout_s = parse_headers(header), target.timeout_s
     show = print_raw if raw else _print_answer
 
     async def ask(client: CommandClient) -> None:

@@ -277,5 +277,7 @@ async def _bucket(target: Target, client: Client, bucket: str) -> AsyncIterator[
 
 def _at_home(target: Target) -> None:
     """Refuse writes to another domain: an object's chunks have no way there (ADR-20)."""
-    if target.domain:
-        raise Failure("objects are written where the bucket is: name that server with -s, and leave out --domain")
+    if target.is_elsewhere:
+        raise Failure(
+            "objects are written where the bucket is: name that server with -s, and leave out --domain and --js-api-prefix"
+        )

@@ -88,9 +88,8 @@ class NoJetStream(Failure):
     """Nobody received a request of the API."""
 
 
-def no_jetstream(domain: str | None) -> NoJetStream:
+def no_jetstream(prefix: str, domain: str | None) -> NoJetStream:
     """Return the error of a request of the API that nobody received."""
-    prefix = f"$JS.{domain}.API" if domain else "$JS.API"
     known = f"domain {domain} cannot be reached" if domain else "the server has no JetStream"
     return NoJetStream(f"no responders on {prefix}: {known}, or this account may not use it")
 

@@ -12,7 +12,7 @@ from nats.js.api import ConsumerConfig, DeliverPolicy
 
 from eyot_cli.api import ask
 from eyot_cli.show import console, print_json, print_payload
-from eyot_cli.target import TIMEOUT_S, Target
+from eyot_cli.target import Target
 from eyot_wire.headers import parse
 
 #: How long a listing that follows waits before it checks its connection, seconds.
@@ -97,7 +97,7 @@ async def in_order(
             return
         while True:
             try:
-                message = await read.next_msg(timeout=LOOK_S if follow else TIMEOUT_S)
+                message = await read.next_msg(timeout=LOOK_S if follow else target.timeout_s)
             except TimeoutError:
                 if not follow or client.is_closed:
                     raise

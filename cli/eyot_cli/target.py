@@ -5,6 +5,7 @@ The clients of HTTP and NATS load where they are used: no command needs both, an
 
 from __future__ import annotations
 
+import math
 import os
 import ssl
 from contextlib import suppress
@@ -12,13 +13,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import urlsplit
 
 from eyot_cli import contexts
 from eyot_cli.failure import Failure, NoSuchPage
+from eyot_cli.logins import check_creds, home_file, read_seed, without_login
 from eyot_cli.refusals import cannot_connect, denied, no_jetstream, refusal
-from eyot_wire.trust.creds import Credentials, parse_creds
-from eyot_wire.trust.nkey import NkeyError, is_public
+from eyot_wire.trust.creds import Credentials
 from eyot_wire.trust.tls import verifying_context
 
 if TYPE_CHECKING:
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 
 DEFAULT_CONTROL = "/run/eyot/control.sock"
 DEFAULT_SERVER = "nats://127.0.0.1:4222"
-TIMEOUT_S = 5
+#: How long an answer may take without --timeout, seconds.
+TIMEOUT_S = 5.0
+#: Prefix of the JetStream API of the server itself.
+OWN_API = "$JS.API"
 #: Devices of a group that are asked at the same time.
 AT_ONCE = 32
 #: The commands that ask devices.
@@ -91,6 +94,14 @@ class Target:
     login_remedy: str = "`eyot trust push` sends servers the account that this login is of"
     #: subjects of answers begin with this; "": as the context says
     inbox_prefix: str = ""
+    #: prefix of the JetStream API; None: that of the domain
+    given_api_prefix: str | None = None
+    #: how long an answer may take, seconds
+    timeout_s: float = TIMEOUT_S
+    #: name of the connection, which the server shows
+    connection_name: str = "eyot"
+    #: whether requests and their answers are shown on standard error
+    trace: bool = False
     #: the device whose reports are asked for over NATS; "": the control socket's daemon
     device: str = ""
     #: the devices that are asked over NATS, one after the other: names and tags; "": none
@@ -113,7 +124,7 @@ class Target:
         base = self.control.rstrip("/") if over_http else "http://eyot"
         try:
             verify: ssl.SSLContext | bool = self.tls.context() if over_http else False
-            with httpx.Client(transport=transport, timeout=TIMEOUT_S, verify=verify) as client:
+            with httpx.Client(transport=transport, timeout=self.timeout_s, verify=verify) as client:
                 answer = client.get(base + path)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Failure(f"no answer from {self.control}: {_unanswered(error)}") from error
@@ -147,7 +158,7 @@ class Target:
                     return await action(clients)
                 except APIError as error:
                     if isinstance(error, ServiceUnavailableError) and error.err_code is None:  # nobody answered
-                        raise no_jetstream(self.domain) from error
+                        raise no_jetstream(self.api_prefix, self.domain) from error
                     raise refusal(error.description, error.err_code) from error
                 except (NatsError, TimeoutError) as error:
                     raise _failed(error, next(filter(None, (each.refused() for each in clients)), "")) from error
@@ -181,15 +192,30 @@ class Target:
     @property
     def domain(self) -> str | None:
         """JetStream domain to ask instead of the server's own. Raises Failure."""
-        return self.given_domain or self._context.domain()
+        if self.given_domain or self.given_api_prefix:
+            return self.given_domain
+        return self._context.jetstream_domain or None
+
+    @property
+    def api_prefix(self) -> str:
+        """Prefix of the subjects of the JetStream API, without a dot at its end. Raises Failure."""
+        if self.given_api_prefix and self.given_domain:
+            raise Failure("--js-api-prefix and --domain exclude each other: a domain's prefix is $JS.DOMAIN.API")
+        prefix = self.given_api_prefix or (None if self.domain else self._context.jetstream_api_prefix)
+        return prefix.removesuffix(".") if prefix else f"$JS.{self.domain}.API" if self.domain else OWN_API
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the JetStream API is not that of the server itself. Raises Failure."""
+        return self.api_prefix != OWN_API
 
     def _with_context(self) -> Target:
         """Return the target with the context's login and files where the options give none. Raises Failure."""
         found = self._context
         tls = TlsFiles(
-            self.tls.ca or _file(found.ca),
-            self.tls.cert or _file(found.cert),
-            self.tls.key or (None if self.tls.cert else _file(found.key)),
+            self.tls.ca or home_file(found.ca),
+            self.tls.cert or home_file(found.cert),
+            self.tls.key or (None if self.tls.cert else home_file(found.key)),
             self.tls.first or found.tls_first,
         )
         target = replace(self, given_server=self.server, tls=tls)
@@ -198,16 +224,16 @@ class Target:
         if found.user:
             return replace(target, user=found.user, password=found.password)
         if found.creds or found.nkey:
-            return replace(target, creds=_file(found.creds), nkey=None if found.creds else _file(found.nkey))
+            return replace(target, creds=home_file(found.creds), nkey=None if found.creds else home_file(found.nkey))
         return replace(target, user=found.token or None, password=None)
 
     @property
     def shown_server(self) -> str:
         """The server's URL without passwords."""
-        return ",".join(map(_without_login, self.server.split(",")))
+        return ",".join(map(without_login, self.server.split(",")))
 
     def jetstream(self, client: Client) -> JetStreamContext:
-        return client.jetstream(domain=self.domain, timeout=TIMEOUT_S)
+        return client.jetstream(prefix=self.api_prefix, timeout=self.timeout_s)
 
     async def _connect(self) -> CommandClient:
         """Connect to the first server that answers. Raises what the last one said."""
@@ -236,8 +262,8 @@ class Target:
         if self.creds is not None and self.nkey is not None:
             raise Failure("both --creds and --nkey are given (or NATS_CREDS and NATS_NKEY): leave one out")
         if self.creds is not None:
-            _check_creds(self.creds)
-        seed = None if self.nkey is None else _read_seed(self.nkey)
+            check_creds(self.creds)
+        seed = None if self.nkey is None else read_seed(self.nkey)
         login = self.login
         inbox_prefix = self.inbox_prefix or self._context.inbox_prefix or "_INBOX"
         token = self.user if self.password is None else None
@@ -246,6 +272,7 @@ class Target:
         if scheme not in ("", "nats", "tls"):
             raise Failure(f"{self.shown_server}: expected nats://HOST:PORT or tls://HOST:PORT")
         client = SecureClient() if scheme == "tls" or self.tls.are_given else CommandClient()
+        client.trace = self.trace
         try:
             await client.connect(
                 scheme + separator + rest,
@@ -259,11 +286,11 @@ class Target:
                 allow_reconnect=False,
                 max_reconnect_attempts=1,  # 0 would mean 60 attempts, two seconds apart
                 reconnect_time_wait=0,
-                connect_timeout=TIMEOUT_S,
+                connect_timeout=max(1, math.ceil(self.timeout_s)),
                 error_cb=note,
                 tls=self.tls.context(),
                 tls_handshake_first=self.tls.first,
-                name="eyot",
+                name=self.connection_name,
                 inbox_prefix=inbox_prefix,
             )
         except NoServersError:
@@ -273,42 +300,6 @@ class Target:
 
 def _here_only(option: str, commands: str) -> Failure:
     return Failure(f"{option} is for {commands}: this command would act here, not on a device")
-
-
-def _file(name: str) -> Path | None:
-    """Return a file that a context names, from the home folder where it begins with ~."""
-    return Path(os.path.expanduser(name)) if name else None
-
-
-def _without_login(url: str) -> str:
-    try:
-        parts = urlsplit(url.strip())
-        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-    except ValueError:
-        return url
-
-
-def _check_creds(path: Path) -> None:
-    """Check a credentials file, since nats-py ignores a file without credentials. Raises Failure."""
-    try:
-        parse_creds(path.read_text(errors="replace"))
-    except OSError as error:
-        raise Failure(f"{path}: {error.strerror}") from error
-    except NkeyError as error:
-        raise Failure(f"{path}: {error}") from error
-
-
-def _read_seed(path: Path) -> str:
-    """Read the seed of a user's nkey, bare or between lines of dashes. Raises Failure."""
-    try:
-        credentials = parse_creds(path.read_text(errors="replace"))
-    except OSError as error:
-        raise Failure(f"{path}: {error.strerror}") from error
-    except NkeyError:
-        raise Failure(f"{path}: not an nkey seed") from None
-    if not is_public(credentials.public_key(), "U"):
-        raise Failure(f"{path}: not the seed of a user's nkey, which begins with SU")
-    return credentials.seed
 
 
 def _failed(error: Exception, refused: str) -> Failure:

@@ -238,7 +238,7 @@ class MqttClient:
         while not self._answers:
             left = deadline - time.monotonic()
             if left <= 0:
-                raise Failure(f"no answer from {self._listener.shown} within {TIMEOUT_S} s: does it speak MQTT?")
+                raise Failure(f"no answer from {self._listener.shown} within {TIMEOUT_S:g} s: does it speak MQTT?")
             self.wait(left)
         return self._answers.popleft()
 

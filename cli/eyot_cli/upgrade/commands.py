@@ -140,8 +140,10 @@ def publish(target: Target, bucket: str, package: Path, keys: Path | None) -> No
 
     A package that is there already is not sent again.
     """
-    if target.domain:
-        raise Failure("objects are written where the bucket is: name that server with -s, and leave out --domain")
+    if target.is_elsewhere:
+        raise Failure(
+            "objects are written where the bucket is: name that server with -s, and leave out --domain and --js-api-prefix"
+        )
     found, signed = read_package(package), _signed_file(package)
     try:
         opened = read_unverified(signed) if keys is None else open_signed(signed, pinned_keys(keys))

@@ -10,12 +10,12 @@ from typing import Any
 import nats.aio.client
 import pytest
 
-from eyot_cli.contexts import usable
 from eyot_cli.failure import Failure
-from eyot_cli.main import main
+from eyot_cli.main import cli, main
+from eyot_cli.target import Target
 
 Run = Callable[..., tuple[int, str, str]]
-VARIABLES = ("URL", "USER", "PASSWORD", "CREDS", "NKEY", "CA", "CERT", "KEY", "DOMAIN", "CONTEXT")
+VARIABLES = ("URL", "USER", "PASSWORD", "CREDS", "NKEY", "CA", "CERT", "KEY", "DOMAIN", "CONTEXT", "TOKEN", "TIMEOUT")
 #: A context as `nats context add` writes it (natscli 0.1.5).
 WRITTEN_BY_NATS = {
     "description": "the hub",
@@ -78,6 +78,15 @@ def dialed(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     monkeypatch.setattr(nats.aio.client.Client, "connect", connect)
     return attempts
+
+
+def target_of(*options: str) -> Target:
+    """Return what the options of `eyot` itself make."""
+    assert cli.callback is not None
+    with cli.make_context("eyot", [*options, "status"]) as context:
+        context.invoke(cli.callback, **context.params)
+        assert isinstance(context.obj, Target)
+        return context.obj
 
 
 def write(files: Path, name: str, **members: Any) -> Path:
@@ -165,16 +174,30 @@ def test_what_cannot_be_honoured_is_refused(
     assert why in err
 
 
-@pytest.mark.parametrize("prefix", ["$JS.edge.API", "$JS.edge.API."])
-def test_a_prefix_names_a_domain(prefix: str, files: Path) -> None:
+@pytest.mark.parametrize("prefix", ["$JS.edge.API", "$JS.edge.API.", "mine.js"])
+def test_a_prefix_of_the_api(prefix: str, files: Path) -> None:
     write(files, "hub", jetstream_domain="", jetstream_api_prefix=prefix)
-    assert usable("hub").domain() == "edge"
+    assert target_of("--context", "hub").api_prefix == prefix.removesuffix(".")
+    assert target_of("--context", "hub", "--domain", "d").api_prefix == "$JS.d.API"
+    assert target_of("--context", "hub", "--js-api-prefix", "other.").api_prefix == "other"
+    assert target_of("--context", "hub", "--no-context").api_prefix == "$JS.API"
 
 
-def test_a_prefix_that_names_none_is_refused_where_it_counts(files: Path) -> None:
-    write(files, "hub", jetstream_domain="", jetstream_api_prefix="mine.js")
-    with pytest.raises(Failure, match=r"mine\.js of the context"):
-        usable("hub").domain()
+def test_a_prefix_and_a_domain_exclude_each_other() -> None:
+    with pytest.raises(Failure, match=r"^--js-api-prefix and --domain exclude each other"):
+        _ = target_of("--js-api-prefix", "other", "--domain", "d").api_prefix
+
+
+def test_options_of_the_connection(eyot: Run, files: Path, dialed: list[dict[str, Any]]) -> None:
+    write(files, "hub")
+    (files / "context.txt").write_text("hub")
+    eyot("pub", "a", "b", "--token", "t", "--connection-name", "mine", "--inbox-prefix", "_I", "--timeout", "1500ms")
+    first = dialed[0]
+    assert (first["token"], first["user"], first["name"], first["inbox_prefix"]) == ("t", None, "mine", "_I")
+    assert first["connect_timeout"] == 2
+    dialed.clear()
+    eyot("--token", "t", "--no-context", "pub", "a", "b")
+    assert [(each["url"], each["token"]) for each in dialed] == [("nats://127.0.0.1:4222", "t")]
 
 
 def test_a_context_is_made_changed_and_deleted(eyot: Run, files: Path, tmp_path: Path) -> None:
