@@ -113,7 +113,7 @@ def test_what_is_no_upgrade(start: Start) -> None:
     "odd",
     [
         b"GET / HTTP/1.1\r\nHost: \xff\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\nConnection: \xff\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nConnection: \xff\r\nSec-WebSocket-Key: \xff\r\n",
         b"GET / HTTP/1.1\r\nHost: x\r\nSec-WebSocket-Extensions: \xff\r\n",
         b"GET / HTTP/1.1\r\nHost: x\r\nSec-WebSocket-Protocol: \xff\r\n",
         b"GET http://[x/ HTTP/1.1\r\nHost: x\r\n",

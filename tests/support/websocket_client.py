@@ -54,6 +54,7 @@ class WebSocketClient:
         self.ws = WSConnection(ConnectionType.CLIENT)
         self.buffer = b""
         self.closed = False
+        self.closing: tuple[int, str] | None = None
         self.pongs = 0
         self.frames: list[int] = []
         self.wire_bytes = 0
@@ -129,6 +130,7 @@ class WebSocketClient:
                 self.pongs += 1
             elif isinstance(event, CloseConnection):
                 self.closed = True
+                self.closing = (int(event.code), event.reason or "")
             else:
                 assert isinstance(event, RejectData), event
         return not self.closed

@@ -235,6 +235,11 @@ class LeafConnection:
 
     # -- transport's session ---------------------------------------------------------------------------------------
 
+    @property
+    def close_reason(self) -> str:
+        """Why the link ended, for its transport."""
+        return self.end.reason
+
     def received(self, data: bytes | bytearray | memoryview) -> None:
         """Bytes from the peer; the transport ends the turn afterwards."""
         broker = self.links.broker

@@ -20,7 +20,7 @@ from eyot_daemon.net.transport import (
     STALL_S,
     STALL_SHARE,
     WRITE_ERROR,
-    CompressedStream,
+    MessageStream,
     Session,
     TransportLimits,
     TurnEnd,
@@ -75,7 +75,7 @@ class StreamTransport:
 
     def admit(self, message_bytes_max: int) -> None:
         self._read_size = STREAM_READ_SIZE
-        if isinstance(self._stream, CompressedStream):
+        if isinstance(self._stream, MessageStream):
             # A peer of our own kind sends as much as a slice of output in one message.
             self._stream.allow_messages(max(message_bytes_max, READ_SIZE))
 
@@ -117,6 +117,8 @@ class StreamTransport:
                 session.lost(SERVER_SHUTDOWN)
             self._turn.flush()
             session.out.clear()
+            if isinstance(self._stream, MessageStream):
+                self._stream.closing_for(session.close_reason)
             self._limits.lagging.discard(self)
             self._session = None  # breaks a reference cycle, which would wait for the garbage collector
             await trio.aclose_forcefully(self._stream)

@@ -52,6 +52,11 @@ class Session(Protocol):
     out: bytearray
     closed: bool
 
+    @property
+    def close_reason(self) -> str:
+        """Why it ended, in the words of the pages; without meaning before that."""
+        ...
+
     def received(self, data: bytes | bytearray | memoryview) -> None:
         """Process received bytes, in memory that the next read reuses. The transport ends the turn afterwards."""
         ...
@@ -117,8 +122,12 @@ class Transport(Protocol):
 
 
 @runtime_checkable
-class CompressedStream(Protocol):
-    """A stream (a WebSocket) whose messages may expand when decompressed."""
+class MessageStream(Protocol):
+    """A stream of messages (a WebSocket), which may expand when decompressed, and with a last word for its end."""
+
+    def closing_for(self, reason: str) -> None:
+        """Set what the peer is told at the end, from the session's reason."""
+        ...
 
     def allow_messages(self, bytes_max: int) -> None:
         """Set the largest decompressed size of a message."""

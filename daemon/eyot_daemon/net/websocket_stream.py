@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import zlib
 
+import h11
 import trio
 from wsproto import ConnectionType, WSConnection
 from wsproto.connection import ConnectionState
@@ -28,7 +29,8 @@ from wsproto.extensions import Extension, PerMessageDeflate
 from wsproto.frame_protocol import CloseReason, FrameDecoder, FrameProtocol
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
-from eyot_daemon.net.websocket_upgrade import UpgradeError
+from eyot_daemon.net.websocket_close import close_status
+from eyot_daemon.net.websocket_upgrade import UpgradeError, handshake_headers
 from eyot_serving.broken_streams import cut_cycles
 
 READ_BYTES = 64 * 1024
@@ -86,6 +88,7 @@ class WebSocketStream(trio.abc.Stream):
         self._ended = False
         self._within_frame = False
         self._sending = trio.Lock()
+        self._closing = CloseConnection(code=CloseReason.NORMAL_CLOSURE)
 
     @property
     def message_bytes_max(self) -> int:
@@ -99,23 +102,36 @@ class WebSocketStream(trio.abc.Stream):
     # -- opening -----------------------------------------------------------------------------------------------------
 
     async def receive_request(self) -> Request:
-        """Read the peer's request. Raises UpgradeError for a malformed one."""
+        """Read the peer's request. Raises UpgradeError for a malformed one, which is answered.
+
+        h11 parses the request, and `handshake_headers` checks it as nats-server does. wsproto, which reads some lists as one
+        value and takes any key, gets the checked headers in the form it knows.
+        """
+        http = h11.Connection(h11.SERVER)
         try:
-            while True:
-                for event in self._ws.events():
-                    if isinstance(event, Request):
-                        return event
+            while not isinstance(event := http.next_event(), h11.Request):
                 data = await self.stream.receive_some(READ_BYTES)
                 if not data:
                     raise UpgradeError("closed before the request")
-                self._ws.receive_data(bytes(data))
+                http.receive_data(bytes(data))
+            headers = [(bytes(name), bytes(value)) for name, value in event.headers]
+            self._ws.initiate_upgrade_connection(handshake_headers(event.method, headers), event.target)
+            request = next(iter(self._ws.events()))
+        except UpgradeError as error:
+            if error.status:
+                await self.reject(error.status, str(error))
+            raise
         except (
+            h11.RemoteProtocolError,
             RemoteProtocolError,
             UnicodeError,
-        ) as error:  # the second: bytes beyond ASCII where wsproto expects none
-            hint = getattr(error, "event_hint", None)
-            await self._send(hint if isinstance(hint, RejectConnection) else RejectConnection(status_code=400))
+        ) as error:  # the last: bytes beyond ASCII where wsproto expects none
+            await self.reject(400, "Bad Request")
             raise UpgradeError(str(error)) from None
+        if http.trailing_data[0]:  # the frames of a peer that does not wait for the answer: nats-server closes, too
+            raise UpgradeError("client sent data before handshake is complete")
+        assert isinstance(request, Request)
+        return request
 
     async def accept(self, *, compress: bool, headers: tuple[tuple[str, str], ...] = (), subprotocol: str = "") -> None:
         """Open the WebSocket; `compress` if the peer offers it, without memory from message to message."""
@@ -129,9 +145,13 @@ class WebSocketStream(trio.abc.Stream):
         self.is_compressed = any(extension.enabled() for extension in extensions)
 
     async def reject(self, status: int, reason: str) -> None:
-        """Answer with an HTTP error."""
+        """Answer with an HTTP error, and the version that is spoken here."""
         body = reason.encode()
-        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(body))]
+        headers = [
+            (b"content-type", b"text/plain; charset=utf-8"),
+            (b"content-length", b"%d" % len(body)),
+            (b"sec-websocket-version", b"13"),
+        ]
         await self._send(RejectConnection(status_code=status, headers=headers, has_body=True))
         await self._send(RejectData(data=body, body_finished=True))
 
@@ -168,7 +188,7 @@ class WebSocketStream(trio.abc.Stream):
                         if self._ws.state is ConnectionState.REMOTE_CLOSING:
                             answer += self._ws.send(event.response())
                         elif self._ws.state is ConnectionState.OPEN:  # the peer violated the protocol
-                            answer += self._ws.send(CloseConnection(code=event.code))
+                            answer += self._ws.send(event)
                     if len(taken) >= HANDED_ON:
                         break
                 if answer:
@@ -188,6 +208,10 @@ class WebSocketStream(trio.abc.Stream):
                 break
         self._ended = True
         return b""
+
+    def closing_for(self, reason: str) -> None:
+        """Set what CLOSE says, from the reason why the session ends."""
+        self._closing = CloseConnection(code=close_status(reason), reason=reason)
 
     def allow_messages(self, bytes_max: int) -> None:
         """Set the largest decompressed message, after the peer was authenticated."""
@@ -217,7 +241,7 @@ class WebSocketStream(trio.abc.Stream):
             with trio.move_on_after(CLOSING_S) as scope:
                 scope.shield = True
                 if self._ws.state is ConnectionState.OPEN and not self._within_frame:
-                    await self._send(CloseConnection(code=CloseReason.NORMAL_CLOSURE))
+                    await self._send(self._closing)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             cut_cycles(error)
         finally:

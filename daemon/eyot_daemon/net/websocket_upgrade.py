@@ -6,6 +6,7 @@ except one that ends in `/leafnode` (a leaf node) or `/mqtt` (a client of MQTT).
 
 from __future__ import annotations
 
+import base64
 import re
 from urllib.parse import urlsplit
 
@@ -15,13 +16,23 @@ from eyot_daemon.config.options import WebsocketOptions
 
 LEAF_PATH = "/leafnode"
 MQTT_PATH = "/mqtt"
+#: What a Sec-WebSocket-Key is, decoded.
+KEY_BYTES = 16
+#: Headers with one required element, and that element.
+_REQUIRED = {b"upgrade": b"websocket", b"connection": b"Upgrade", b"sec-websocket-version": b"13"}
+#: Headers of which the first one counts.
+_ONCE = (b"host", b"sec-websocket-key")
 _COOKIE_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _COOKIE_VALUE = re.compile(r"[ !#-:<-\[\]-~]*")
 _DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 
 class UpgradeError(Exception):
-    """The peer did not open a WebSocket."""
+    """The peer did not open a WebSocket. `status`: the HTTP status of the answer; 0: there is none to give."""
+
+    def __init__(self, text: str, status: int = 0) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 class Cookies(Struct, frozen=True, kw_only=True):
@@ -45,6 +56,39 @@ class Verdict(Struct, frozen=True, kw_only=True):
     is_mqtt: bool = False
     is_browser: bool = False
     cookies: Cookies = Cookies()
+
+
+def handshake_headers(method: bytes, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Check what RFC 6455 (4.2.1) asks of a request, in nats-server's order; names of `headers` are lower-case.
+
+    Returns the headers with the required ones in their plainest form. Raises UpgradeError with the status of the answer.
+    """
+    if method != b"GET":
+        raise UpgradeError("request method must be GET", 405)
+    if not any(name == b"host" and value for name, value in headers):
+        raise UpgradeError("'Host' missing in request", 400)
+    for required in (b"upgrade", b"connection"):
+        if _REQUIRED[required].lower() not in _tokens(headers, required):
+            raise UpgradeError(f"invalid value for header '{required.decode().capitalize()}'", 400)
+    key = next((value for name, value in headers if name == b"sec-websocket-key"), b"")
+    if not key:
+        raise UpgradeError("key missing", 400)
+    try:
+        size = len(base64.b64decode(key, validate=True))
+    except ValueError:
+        size = 0
+    if size != KEY_BYTES:
+        raise UpgradeError("invalid websocket key", 400)
+    if _REQUIRED[b"sec-websocket-version"] not in _tokens(headers, b"sec-websocket-version"):
+        raise UpgradeError("invalid version", 400)
+    plain = [(name, value) for name, value in headers if name not in _REQUIRED and name not in _ONCE]
+    once = [(name, value) for name in _ONCE for value in [v for n, v in headers if n == name][:1]]
+    return [*plain, *once, *_REQUIRED.items()]
+
+
+def _tokens(headers: list[tuple[bytes, bytes]], name: bytes) -> set[bytes]:
+    """Return the elements of a header that is a list, which may be spread over several lines, in lower case."""
+    return {token.strip(b" \t").lower() for n, value in headers if n == name for token in value.split(b",")}
 
 
 def check_upgrade(target: str, headers: dict[str, str], options: WebsocketOptions, *, secure: bool) -> Verdict:

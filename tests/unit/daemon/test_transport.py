@@ -74,7 +74,7 @@ class Echo:
 
     out: bytearray = field(default_factory=bytearray)
     closed: bool = False
-    reason: str = ""
+    close_reason: str = ""
     got: bytearray = field(default_factory=bytearray)
     transport: Transport | None = None
     on_data: Callable[[bytes], None] | None = None
@@ -94,7 +94,7 @@ class Echo:
 
     def close(self, reason: str, *, linger: bool) -> None:
         if not self.closed:
-            self.closed, self.reason = True, reason
+            self.closed, self.close_reason = True, reason
             assert self.transport is not None
             self.transport.close(linger=linger)
 
@@ -264,7 +264,7 @@ async def test_pending_bytes_are_bounded(opened: Open) -> None:
             link.session.out += b"x" * 100_000
             link.session.send()
             await trio.testing.wait_all_tasks_blocked()
-        assert link.session.reason == SLOW_PENDING
+        assert link.session.close_reason == SLOW_PENDING
         assert link.turn.stalls, "producers were not asked to wait before the limit"
         await trio.testing.wait_all_tasks_blocked()
         assert not link.session.out
@@ -289,7 +289,7 @@ async def test_pending_bytes_of_all_connections_are_bounded(opened: Open) -> Non
         assert not first.session.closed
         assert not second.session.closed, "a connection that lags little is closed because of another"
         await _lag(third, 500_000)
-        assert third.session.reason == SLOW_PENDING
+        assert third.session.close_reason == SLOW_PENDING
         assert not first.session.closed
         await trio.testing.wait_all_tasks_blocked()
         assert limits.lagging == {first.session.transport}
@@ -323,7 +323,7 @@ async def test_no_progress_within_the_deadline_is_a_slow_consumer(
         with trio.fail_after(60):
             while not link.session.closed:
                 await trio.sleep(0.1)
-        assert link.session.reason == SLOW_DEADLINE
+        assert link.session.close_reason == SLOW_DEADLINE
         assert trio.current_time() - begun == pytest.approx(10.0, abs=0.3)
 
 
@@ -367,7 +367,7 @@ async def test_the_peer_goes_away(opened: Open) -> None:
         with trio.fail_after(5):
             while not link.session.closed:
                 await trio.sleep(0.001)
-        assert link.session.reason == CLIENT_CLOSED
+        assert link.session.close_reason == CLIENT_CLOSED
 
 
 @EACH
@@ -378,7 +378,7 @@ async def test_a_peer_that_has_nothing_more_to_say_still_hears_the_answer(opened
         await link.peer.send_all(b"PING\r\n")
         await link.peer.send_eof()
         assert await receive(link.peer, 100) == b"PONG\r\n"
-        assert link.session.reason == CLIENT_CLOSED
+        assert link.session.close_reason == CLIENT_CLOSED
 
 
 @EACH
@@ -386,7 +386,7 @@ async def test_cancellation_is_a_shutdown(opened: Open) -> None:
     async with opened() as link:
         await trio.testing.wait_all_tasks_blocked()
         link.nursery.cancel_scope.cancel()
-    assert link.session.reason == SERVER_SHUTDOWN
+    assert link.session.close_reason == SERVER_SHUTDOWN
 
 
 @EACH
@@ -401,7 +401,7 @@ async def test_a_fault_in_a_session_ends_only_that_session(opened: Open) -> None
         with trio.fail_after(5):
             while not bad.session.closed:
                 await trio.sleep(0.001)
-        assert bad.session.reason == "Internal Error"
+        assert bad.session.close_reason == "Internal Error"
         await good.peer.send_all(b"ok")
         assert await receive(good.peer, 2) == b"ok"
 
@@ -534,7 +534,7 @@ async def test_a_record_that_was_changed_on_the_way_ends_the_connection() -> Non
         with trio.fail_after(5):
             while not link.session.closed:
                 await trio.sleep(0.001)
-        assert link.session.reason == CLIENT_CLOSED
+        assert link.session.close_reason == CLIENT_CLOSED
         with pytest.raises(trio.BrokenResourceError) as told:
             await peer.receive_some(100)
         assert "ALERT" in str(told.value.__cause__), "the peer is not told why"
@@ -551,7 +551,7 @@ async def test_the_end_of_tls_is_the_end_of_the_connection() -> None:
         with trio.fail_after(5):
             while not link.session.closed:
                 await trio.sleep(0.001)
-        assert link.session.reason == CLIENT_CLOSED
+        assert link.session.close_reason == CLIENT_CLOSED
 
 
 async def test_bytes_on_the_wire_are_counted_as_records() -> None:
