@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -17,6 +16,7 @@ from eyot_cli.confirm import confirm, force
 from eyot_cli.consumer_info import consumer_of, every_consumer
 from eyot_cli.failure import Failure
 from eyot_cli.lazy import AliasGroup
+from eyot_cli.moments import parse_moment
 from eyot_cli.names import stream_name
 from eyot_cli.reports import consumer_report
 from eyot_cli.seconds import seconds
@@ -166,7 +166,7 @@ def _delivery(text: str) -> dict[str, Any]:
     if text in (*policies, "last_per_subject"):
         return {"deliver_policy": policies.get(text, text)}
     try:
-        return {"deliver_policy": "by_start_time", "opt_start_time": _moment(text, ahead=-1)}
+        return {"deliver_policy": "by_start_time", "opt_start_time": parse_moment(text, ahead=-1)}
     except click.BadParameter:
         raise click.BadParameter(
             f"{text!r} is none of {', '.join(policies)}, no sequence and no time", param_hint="'--deliver'"
@@ -195,7 +195,7 @@ def pause(target: Target, stream: str, name: str, until: str) -> None:
 
     UNTIL is a time (1h) or a moment (2026-12-01T06:00:00Z).
     """
-    body = {"pause_until": _moment(until)}
+    body = {"pause_until": parse_moment(until)}
     found = target.with_client(lambda client: ask(target, client, f"CONSUMER.PAUSE.{stream}.{name}", body))
     tell(target, found, f"consumer {name} of {stream} is paused until {found.get('pause_until')}")
 
@@ -208,19 +208,6 @@ def resume(target: Target, stream: str, name: str) -> None:
     """Deliver again."""
     found = target.with_client(lambda client: ask(target, client, f"CONSUMER.PAUSE.{stream}.{name}", {}))
     tell(target, found, f"consumer {name} of {stream} delivers")
-
-
-def _moment(text: str, *, ahead: int = 1) -> str:
-    """Return a moment as the API takes it; a time is from now on, or with `ahead` -1 ago. Raises BadParameter."""
-    try:
-        when = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
-        context = click.get_current_context()
-        ahead_s = (age_ns(context, context.command.params[0], text) or 0) / 1e9
-        when = datetime.fromtimestamp(datetime.now(UTC).timestamp() + ahead * ahead_s, UTC)
-    if when.tzinfo is None:
-        raise click.BadParameter(f"{text!r} has no time zone: end it with Z for UTC")
-    return when.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 @consumer.command("next")

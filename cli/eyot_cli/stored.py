@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from nats.aio.client import Client
@@ -78,17 +79,22 @@ async def in_order(
     *,
     policy: DeliverPolicy = DeliverPolicy.ALL,
     start_seq: int | None = None,
+    start_time: datetime | None = None,
     headers_only: bool = False,
     follow: bool = False,
     most: int | None = None,
-) -> AsyncIterator[Msg]:
+) -> AsyncGenerator[Msg, None]:
     """Yield at most `most` messages in the order of the stream; without `follow` up to what is there at the beginning.
 
     To be read to its end.
     """
     if start_seq is not None:
         policy = DeliverPolicy.BY_START_SEQUENCE
-    config = ConsumerConfig(deliver_policy=policy, opt_start_seq=start_seq, headers_only=headers_only or None)
+    if start_time is not None:
+        policy = DeliverPolicy.BY_START_TIME
+    config = ConsumerConfig(
+        deliver_policy=policy, opt_start_seq=start_seq, opt_start_time=start_time, headers_only=headers_only or None
+    )
     read = await target.jetstream(client).subscribe(subject, stream=stream, config=config, ordered_consumer=True)
     seen = 0
     try:

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import click
 from nats.nuid import NUID
 
+from eyot_cli.show import print_line
+
 _ACTION = re.compile(r"\{\{\s*(?:\.?([A-Za-z]+)|(\d+))((?:\s+\d+)*)\s*\}\}")
 _NUID = NUID()
 _LETTERS = string.ascii_letters + string.digits
@@ -76,3 +78,17 @@ def fill(text: str, values: Values) -> str:
         return _FUNCTIONS[name](values)
 
     return _ACTION.sub(value, text)
+
+
+def fill_payload(data: bytes, values: Values) -> bytes:
+    """Return a payload with its functions' values; what is no template is as it is, as in the `nats` tool, with a warning."""
+    if b"{{" not in data:
+        return data
+    try:
+        text = check_template(data.decode())
+    except UnicodeDecodeError:
+        return data
+    except click.BadParameter as error:
+        print_line(f"eyot: the payload is sent as it is: {error.message}; --no-templates says nothing", error=True)
+        return data
+    return fill(text, values).encode()

@@ -109,13 +109,13 @@ def test_commands_that_the_nats_tool_has_within_a_group(group: str, name: str) -
 
 #: What `eyot` never loads for these words, with all below each: as it starts on every call of a script.
 CLIENTS = {"httpx", "rich", "bcrypt", "cryptography", "nacl", "paho"}
-OTHER_COMMANDS = {place.module for place in COMMANDS.values()} - {"eyot_cli.messages", "eyot_cli.completion"}
+OTHER_COMMANDS = {place.module for place in COMMANDS.values()} - {"eyot_cli.pub", "eyot_cli.completion"}
 
 
 @pytest.mark.parametrize(
     ("words", "never"),
     [
-        (["--help"], {*CLIENTS, *OTHER_COMMANDS, "nats", "asyncio", "eyot_cli.messages"}),
+        (["--help"], {*CLIENTS, *OTHER_COMMANDS, "nats", "asyncio", "eyot_cli.pub"}),
         (["pub", "--help"], {*CLIENTS, *OTHER_COMMANDS, "eyot_cli.trust", "eyot_cli.mqtt"}),
         (["status", "--help"], {*CLIENTS, *OTHER_COMMANDS, "nats", "asyncio"} - {"eyot_cli.status"}),
     ],

@@ -10,7 +10,7 @@ from nats.aio.msg import Msg
 from nats.errors import TimeoutError as NatsTimeoutError
 
 from eyot_cli.failure import Failure
-from eyot_cli.messages import _print_answer, _print_answers
+from eyot_cli.request import Wanted, _print_answer, _print_answers
 
 
 class OneAnswer:
@@ -43,7 +43,7 @@ class OneAnswer:
 
 def ask(client: OneAnswer, replies: int) -> None:
     connected: Any = client
-    asyncio.run(_print_answers(connected, "who", b"?", None, replies, 60, _print_answer))
+    asyncio.run(_print_answers(connected, "who", b"?", None, Wanted(replies, 60, None, False), _print_answer))
 
 
 def test_all_that_answer_in_time(capsys: pytest.CaptureFixture[str]) -> None:
