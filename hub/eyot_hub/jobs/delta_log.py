@@ -26,6 +26,8 @@ from eyot_hub.jobs.table_format import Fenced, TableFile, TableSpec, partition_t
 # replacements would stand. Such a commit is refused after any intervening commit.
 NO_RETRY: Final = 0
 LOG_ENTRIES_MAX: Final = 100  # beyond, positions are asked for again
+#: A commit and a refresh cost delta-rs time for each commit since the last checkpoint of the log.
+CHECKPOINT_INTERVAL: Final = 25
 
 
 class _Txn(msgspec.Struct):
@@ -63,6 +65,7 @@ class DeltaLog:
                 schema=Schema.from_arrow(spec.schema),
                 partition_by=list(spec.partition_by),
                 mode="ignore",
+                configuration={"delta.checkpointInterval": str(CHECKPOINT_INTERVAL)},
                 storage_options=_options(spec.storage),
             )
             return cls(spec)
@@ -99,11 +102,21 @@ class DeltaLog:
         self.refresh()
 
     def refresh(self) -> None:
-        self._delta.update_incremental()
+        if not self._is_newest():
+            self._delta.update_incremental()
         if self.version != self._positions_of:
             newer = self._committed_since(self._positions_of)
             self._positions = {} if newer is None else {**self._positions, **newer}
             self._positions_of = self.version
+
+    def _is_newest(self) -> bool:
+        """Return whether a local log ends with the known version: two looks at the folder instead of its listing."""
+        if not self._local:
+            return False
+        known, following = (
+            os.path.join(self._spec.root, "_delta_log", f"{self.version + one:020}.json") for one in (0, 1)
+        )
+        return os.path.exists(known) and not os.path.exists(following)
 
     def _committed_since(self, version: int) -> dict[str, int] | None:
         """Return the positions of the commits after `version`, read from the log; None: they are too many, or gone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from eyot_hub.jobs.config import Lake
-from eyot_hub.jobs.delta_log import DeltaLog, statistics
+from eyot_hub.jobs.delta_log import CHECKPOINT_INTERVAL, DeltaLog, statistics
 from eyot_hub.jobs.files import DataFile
 from eyot_hub.jobs.lake import open_table
 from eyot_hub.jobs.table import TableSpec
@@ -70,3 +71,36 @@ def test_statistics(tmp_path: Path) -> None:
         "nullCount": {"sequence": 0, "at": 0, "text": 0},
     }
     assert "text" not in json.loads(statistics(written(table.spec, range(1, 4), "a" * 200)[0]))["minValues"]
+
+
+def test_a_refresh_without_news_lists_no_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake(path=str(tmp_path))
+    one, other = (open_table(lake, "table", SCHEMA) for _ in range(2))
+    one.commit([], {"eyot:S@1": 10})
+    assert isinstance(other._log, DeltaLog)
+    listed: list[int] = []
+    delta = other._log._delta
+    of_delta = delta.update_incremental
+
+    def update_incremental() -> None:
+        listed.append(1)
+        of_delta()
+
+    monkeypatch.setattr(delta, "update_incremental", update_incremental)
+    for _ in range(3):
+        other.refresh()
+    assert (other.position("eyot:S@1"), other.version, len(listed)) == (10, one.version, 1)
+    # Where a table was deleted and made again, its versions begin anew: no commit follows, and the known one is gone.
+    shutil.rmtree(tmp_path / "table")
+    again = open_table(lake, "table", SCHEMA)
+    other.refresh()
+    assert len(listed) == 2
+    assert again.version == 0
+
+
+def test_the_log_is_summed_up_often(tmp_path: Path) -> None:
+    """A commit costs time for each one since the last checkpoint."""
+    table = open_table(Lake(path=str(tmp_path)), "table", SCHEMA)
+    for number in range(CHECKPOINT_INTERVAL):
+        table.commit([], {"eyot:S@1": number})
+    assert list((tmp_path / "table" / "_delta_log").glob("*.checkpoint.parquet"))
