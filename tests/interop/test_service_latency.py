@@ -108,3 +108,52 @@ def test_what_the_exporter_hears(kind: Callable[[str, Path], ServerProcess], tmp
             assert (nobody["status"], nobody["description"]) == (503, "Service Unavailable")
     finally:
         server.kill()
+
+
+CHAIN = """
+accounts {
+  C { users: [ {user: c, password: c} ], exports: [ {service: "c.*", latency: lat.c} ] }
+  B { users: [ {user: b, password: b} ], exports: [ {service: "b.*", latency: lat.b} ]
+      imports: [ {service: {account: C, subject: "c.*"}, to: "b.*", share: %s} ] }
+  A { users: [ {user: a, password: a} ], imports: [ {service: {account: B, subject: "b.*"}, to: "a.*", share: %s} ] }
+  SYS {}
+}
+system_account: SYS
+"""
+
+
+@pytest.mark.parametrize(("b_shares", "a_shares"), [(False, False), (False, True), (True, True)])
+@pytest.mark.parametrize("kind", [Eyotd, NewerNatsServer])
+def test_a_request_through_two_accounts_names_the_client_and_the_service(
+    kind: Callable[[str, Path], ServerProcess], tmp_path: Path, b_shares: bool, a_shares: bool
+) -> None:
+    server = kind(CHAIN % (str(b_shares).lower(), str(a_shares).lower()), tmp_path)
+    server.start()
+    try:
+        with (
+            connect(server.client_port, "c") as service,
+            connect(server.client_port, "b") as between,
+            connect(server.client_port, "a") as requester,
+        ):
+            service.ask(b"SUB lat.* 1\r\nSUB c.* 2\r\n")
+            between.ask(b"SUB lat.* 1\r\n")
+            requester.ask(b"SUB r 1\r\n")
+            requester.ask(b"PUB a.x r 1\r\nx\r\n")
+            at_service = metric(service)
+            at_between = metric(between)
+            for one, shared in ((at_service, b_shares), (at_between, a_shares)):
+                assert one["status"] == 200
+                assert {key: one["responder"][key] for key in ("acc", "user", "name", "kind")} == {
+                    "acc": "C",
+                    "user": "c",
+                    "name": "app-c",
+                    "kind": "Client",
+                }
+                assert one["requestor"]["acc"] == "A"
+                assert one["requestor"].get("user", "") == ("a" if shared else "")
+                assert ("server" in one["requestor"]) is shared
+            requester.ask(b"PUB a.x 1\r\nx\r\n")
+            for one in (metric(service), metric(between)):
+                assert (one["status"], one["requestor"]["acc"]) == (400, "A")
+    finally:
+        server.kill()

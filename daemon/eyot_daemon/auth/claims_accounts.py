@@ -23,6 +23,7 @@ from eyot_daemon.config.accounts import (
     MappingOptions,
     ResponseType,
 )
+from eyot_daemon.config.exports import latency_mistake, merged_exports
 from eyot_daemon.config.imports_check import ImportCheck
 from eyot_wire import subject
 from eyot_wire.trust.jwt import JwtError
@@ -107,7 +108,8 @@ def _activated_at(importer: str, imported: Import, claims: Mapping[str, AccountC
 def _account(one: AccountClaims) -> AccountOptions:
     body = one.body
     limits, defaults, trace = body.limits, body.default_permissions, body.trace
-    exports = tuple(_exported(export) for export in body.exports or () if _valid(export))
+    exports = merged_exports(_exported(export) for export in body.exports or () if _valid(export))
+    exports = tuple(_without_impossible_latency(export, exports) for export in exports)
     return AccountOptions(
         name=one.name,
         name_tag=one.claims.name,
@@ -137,6 +139,10 @@ def _account(one: AccountClaims) -> AccountOptions:
 
 def _valid(export: Export) -> bool:
     return export.type in ("stream", "service") and subject.is_valid(export.subject.encode())
+
+
+def _without_impossible_latency(export: ExportOptions, exports: tuple[ExportOptions, ...]) -> ExportOptions:
+    return msgspec.structs.replace(export, latency=None) if latency_mistake(export, exports) else export
 
 
 def _exported(export: Export) -> ExportOptions:

@@ -14,6 +14,7 @@ from eyot_daemon.config.accounts import (
     LatencyOptions,
     ResponseType,
 )
+from eyot_daemon.config.exports import latency_mistake, merged_exports
 from eyot_daemon.config.mappings_read import read_mappings
 from eyot_daemon.config.permissions_read import read_permissions_of, read_subjects
 from eyot_daemon.config.reader import Block, expect_array, expect_string, wrong_type
@@ -69,7 +70,7 @@ def _read_account(parent: Block, named: ConfEntry) -> AccountOptions:
         nkey=public_key,
         users=users,
         jetstream=_read_account_jetstream(block),
-        exports=tuple(_read_export(export) for export in block.blocks("exports")),
+        exports=_read_exports(block),
         imports=tuple(_read_import(item, name, index) for index, item in enumerate(block.blocks("imports"))),
         mappings=read_mappings(block, "mappings", "maps"),
         limits=_read_limits(block.block("limits")),
@@ -175,6 +176,16 @@ def _kind(block: Block, what: str) -> tuple[Literal["stream", "service"], ConfEn
     raise block.error(f"{what} needs a stream or a service")
 
 
+def _read_exports(parent: Block) -> tuple[ExportOptions, ...]:
+    blocks = parent.blocks("exports")
+    exports = merged_exports([_read_export(block) for block in blocks])
+    for export in exports:
+        wrong = latency_mistake(export, exports)
+        if wrong:
+            raise parent.error(wrong, "exports")
+    return exports
+
+
 def _read_export(block: Block) -> ExportOptions:
     kind, entry = _kind(block, "an export")
     exported = _one_subject(entry)
@@ -191,6 +202,8 @@ def _read_export(block: Block) -> ExportOptions:
         account_token_position=_read_token_position(block, exported),
         allow_trace=block.boolean("allow_trace"),
     )
+    if kind == "stream" and "allow_trace" in block:
+        raise block.error("Detected allow_trace directive on non-service", "allow_trace")
     block.finish()
     return export
 
@@ -230,7 +243,7 @@ def _read_latency(block: Block, kind: str) -> LatencyOptions | None:
     latency.finish()
     if sampling is None:
         percent = 100
-    elif sampling.value.value == "headers":
+    elif isinstance(sampling.value.value, str) and sampling.value.value.strip().lower() == "headers":
         percent = 0
     else:
         percent = _percent(sampling)
@@ -269,6 +282,8 @@ def _read_import(block: Block, account: str, index: int) -> ImportOptions:
         allow_trace=block.boolean("allow_trace"),
     )
     block.finish()
+    if kind == "service" and "allow_trace" in block:
+        raise block.error("Detected allow_trace directive on a non-stream", "allow_trace")
     if imported.prefix and kind == "service":
         raise block.error("prefix is only for imported streams", "prefix")
     if imported.prefix and imported.to:

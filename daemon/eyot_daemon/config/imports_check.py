@@ -115,7 +115,7 @@ def _approved(exports: Iterable[ExportOptions], imported: ImportOptions, importe
     """Return whether an import is allowed: by the export of the very same subject if there is one, else by one that covers it."""
     of_kind = [export for export in exports if export.kind == imported.kind]
     same = [export for export in of_kind if export.subject == imported.subject]
-    if same:  # nats-server keeps one export a subject, the last
+    if same:  # one: `merged_exports`
         return _authorizes(same[-1], imported, importer, exact=True)
     return any(
         _authorizes(export, imported, importer, exact=False)

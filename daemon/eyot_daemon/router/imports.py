@@ -23,6 +23,7 @@ from eyot_daemon.config.import_templates import back_template, numbered, pattern
 from eyot_daemon.router import service_latency
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.known_client import KnownClient
+from eyot_daemon.router.providers import Json
 from eyot_daemon.router.service_latency import SampledRequest
 from eyot_daemon.router.service_replies import service_replies
 from eyot_daemon.router.subscription import IMPORTED, Kind, Origin, Subscription
@@ -219,7 +220,21 @@ class ServiceImport:
         fields = service_latency.sampled(latency, header, self.importer.broker.random)
         if fields is None:
             return None
-        return SampledRequest(self.exporter, self.importer, latency, origin, fields, share=self.share)
+        described = self._passed_description(header) if origin is IMPORTED else None
+        return SampledRequest(
+            self.exporter, self.importer, latency, origin, fields, share=self.share, described=described
+        )
+
+    def _passed_description(self, header: bytes) -> Json | None:
+        """Describe the requester of a request that came through another import: what the imports before this one share."""
+        info = self._passed_on(header)
+        if info is None:
+            return None
+        told: Json = msgspec.to_builtins(info)
+        told.pop("svc", None)
+        if self.share:
+            return told | {"server": self.importer.broker.server_name}
+        return {name: told[name] for name in ("acc", "rtt") if name in told}
 
     def _request_info(self, header: bytes, origin: Origin | None) -> RequestInfo | None:
         """Return the requester's info. A request from another import already has one.
@@ -284,10 +299,11 @@ def add_import(
                 exporter.attach(shadow)
         return
     local = imported.to or imported.subject
-    export = next(
-        (export for export in exports if export.kind == "service" and is_subset(imported.subject, export.subject)),
-        None,
-    )
+    services = [one for one in exports if one.kind == "service" and is_subset(imported.subject, one.subject)]
+    services.sort(
+        key=lambda one: one.subject != imported.subject
+    )  # the very same subject comes before one that covers it
+    export = services[0] if services else None
     ServiceImport(
         importer, exporter, pattern_of(local), back_template(imported.subject, local), export, share=imported.share
     )

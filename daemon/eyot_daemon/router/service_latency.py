@@ -8,7 +8,7 @@ are sampled, or a percentage, or those with tracing headers: Zipkin (B3), Jaeger
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -34,10 +34,20 @@ _B3 = ("X-B3-Traceid", "X-B3-Spanid", "X-B3-Parentspanid", "X-B3-Sampled")
 Fields = dict[str, list[str]]
 
 
-class SampledRequest:
-    """One request that is measured, from its arrival on. Published in `exporter`."""
+class Responder(NamedTuple):
+    """Who answered a request, and the account that the answer was published in."""
 
-    __slots__ = ("exporter", "fields", "importer", "options", "requestor", "share", "started_ns")
+    origin: Origin | None
+    account: Account
+
+
+class SampledRequest:
+    """One request that is measured, from its arrival on. Published in `exporter`.
+
+    `described`: the requester, where it is a client of another account than `importer` (the request came through its import).
+    """
+
+    __slots__ = ("described", "exporter", "fields", "importer", "options", "requestor", "share", "started_ns")
 
     def __init__(
         self,
@@ -48,7 +58,9 @@ class SampledRequest:
         fields: Fields,
         *,
         share: bool,
+        described: Json | None = None,
     ) -> None:
+        self.described = described
         self.exporter = exporter
         self.importer = importer
         self.options = options
@@ -57,28 +69,29 @@ class SampledRequest:
         self.share = share
         self.started_ns = exporter.broker.clock.now_ns()
 
-    def ended(self, status: int, responder: Origin | None = None) -> None:
-        """Publish the result."""
+    def ended(self, status: int, responder: Responder | None = None) -> None:
+        """Publish the result. `responder`: who answered, in which account."""
         broker = self.exporter.broker
         if not self.exporter.has_interest(self.options.subject):
             return
         now_ns = broker.clock.now_ns()
-        asked_ns, answered_ns = _rtt_ns(self.requestor), _rtt_ns(responder)
+        requestor = self.described or _describe(self.requestor, self.importer, detailed=self.share)
+        asked_ns = int(requestor.get("rtt", 0))
         metric: Json = {
             "type": TYPE,
             "id": nuid(broker.ids),
             "timestamp": ns_to_rfc3339(now_ns),
             "status": status,
-            "requestor": _describe(self.requestor, self.importer, detailed=self.share),
+            "requestor": requestor,
             "start": ns_to_rfc3339(self.started_ns - asked_ns),
             "service": 0,
             "system": 0,
             "total": 0,
         }
-        if status == OK:
+        if status == OK and responder is not None:
             taken_ns = now_ns - self.started_ns
-            metric["responder"] = _describe(responder, self.exporter, detailed=True)
-            metric["service"] = max(0, taken_ns - answered_ns)
+            metric["responder"] = _describe(*responder, detailed=True)
+            metric["service"] = max(0, taken_ns - _rtt_ns(responder.origin))
             metric["total"] = max(0, taken_ns + asked_ns)
         else:
             metric["description"] = _WORDS[status]

@@ -10,7 +10,7 @@ import secrets
 
 from eyot_daemon.router import service_latency
 from eyot_daemon.router.account import Account
-from eyot_daemon.router.service_latency import SampledRequest
+from eyot_daemon.router.service_latency import Responder, SampledRequest
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_daemon.turn.timers import TimerHandle
 
@@ -53,6 +53,8 @@ class ServiceReplies:
         self.given_up = 0  # awaited replies forgotten because there were too many
         self.expired = 0
         self._timer: TimerHandle | None = None
+        #: who answered, while another account's reply is passed on to a request that this account passed on
+        self._responder: Responder | None = None
         sub = Subscription(account, self.prefix + b">", self)
         sub.rewrite = self._replied
         account.attach(sub)
@@ -111,17 +113,25 @@ class ServiceReplies:
             self.forget(subject)
         else:
             awaited.deadline = self.account.broker.clock.monotonic() + awaited.threshold_s
+        responder = self._responder or Responder(origin, self.account)
         if awaited.measured is not None:
-            awaited.measured.ended(service_latency.OK, origin)
+            awaited.measured.ended(service_latency.OK, responder)
             awaited.measured = None
         if reply and not reply.startswith(_JS_ACK):
             # The responder expects an answer itself: the way back leads through the requester's account.
             back = service_replies(awaited.account)
             reply = back.expect(self.account, reply, awaited.response_type, awaited.threshold_s)
         original = shown if shown != subject else b""
-        delivered = awaited.account.publish_imported(
-            awaited.reply, reply, header, payload, original=original, origin=None
-        )
+        passing = service_replies(awaited.account) if awaited.reply.startswith(REPLY_PREFIX) else None
+        if passing is not None:
+            passing._responder = responder
+        try:
+            delivered = awaited.account.publish_imported(
+                awaited.reply, reply, header, payload, original=original, origin=None
+            )
+        finally:
+            if passing is not None:
+                passing._responder = None
         return delivered > 0
 
     def _expire(self) -> None:

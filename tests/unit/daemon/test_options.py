@@ -287,7 +287,7 @@ def test_account_options() -> None:
                 mappings { "a.*": "b.$1", c: [{dest: d, weight: "60%"}, {destination: e, weight: 40}] }
                 default_permissions { sub: "only.>" }
                 exports [{stream: "s.>", accounts: [B]}, {service: "r.*", account_token_position: 2,
-                          latency: {subject: lat, sampling: 50}, response: chunked, threshold: "5s"}]
+                          latency: {subject: lat, sampling: 50}, threshold: "5s"}, {service: c, response: chunked}]
             },
             B { imports [{stream: {account: A, subject: "s.x"}, prefix: p}, {service: {account: A, subject: r.B}, to: local}] }
         }
@@ -309,7 +309,7 @@ def test_account_options() -> None:
         MappingDestination(subject="e", weight=40),
     )
     assert a.exports[0].accounts == ("B",)
-    assert (a.exports[1].response_type, a.exports[1].response_threshold_s) == ("chunked", 5.0)
+    assert (a.exports[2].response_type, a.exports[1].response_threshold_s) == ("chunked", 5.0)
     assert b.imports[0] == ImportOptions(kind="stream", account="A", subject=b"s.x", prefix=b"p")
     assert [account.name for account in options("accounts [X, Y]").accounts] == ["X", "Y"]
 
