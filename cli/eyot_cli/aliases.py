@@ -33,7 +33,16 @@ GROUPS: Final = {
         "subj": "subjects",
     },
     "account": {"nfo": "info", "i": "info"},
-    "consumer": {"create": "add", "new": "add", "delete": "rm", "del": "rm", "list": "ls", "nfo": "info"},
+    "consumer": {
+        "create": "add",
+        "new": "add",
+        "update": "edit",
+        "cp": "copy",
+        "delete": "rm",
+        "del": "rm",
+        "list": "ls",
+        "nfo": "info",
+    },
     "kv": {"new": "add", "list": "ls", "rm": "del", "status": "info", "view": "info"},
     "object": {"rm": "del", "show": "info", "i": "info"},
     "context": {

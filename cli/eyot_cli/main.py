@@ -29,7 +29,7 @@ COMMANDS: Final = {
     "sync": Place("eyot_cli.sync", "sync", "Show what has reached the hub."),
     "doctor": Place("eyot_cli.doctor", "doctor", "Check the installation, links and sourcing."),
     "stream": Place("eyot_cli.streams", "stream", "List, make, change, read and delete streams."),
-    "consumer": Place("eyot_cli.consumers", "consumer", "List, make, read and delete consumers."),
+    "consumer": Place("eyot_cli.consumers", "consumer", "List, make, change, read and delete consumers."),
     "account": Place("eyot_cli.account", "account", "Show who this login is, and what its account uses."),
     "rtt": Place("eyot_cli.account", "rtt", "Measure round trips to the server."),
     "context": Place("eyot_cli.context_commands", "context", "Named connections, shared with the nats tool."),

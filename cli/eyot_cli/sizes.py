@@ -6,13 +6,12 @@ import re
 
 import click
 
-from eyot_wire.conf.scalars import suffix_factor
-
-_SIZE = re.compile(r"(\d+)\s*([kmgtpe]i?b?|b)?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+)\s*(?:([kmgtpe])i?b?|b)?", re.IGNORECASE)
+_UNITS = "kmgtpe"
 
 
 def size_bytes(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
-    """Parse bytes, with the suffixes of the configuration; -1 is no limit, None stays None. Raises BadParameter."""
+    """Parse bytes; every suffix is a power of 1024, as in the `nats` tool. -1 is no limit, None stays None. Raises BadParameter."""
     if text is None:
         return None
     if text == "-1":
@@ -20,5 +19,4 @@ def size_bytes(_context: click.Context, _option: click.Parameter, text: str | No
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise click.BadParameter(f"{text!r} is not a size: 512, 64K, 10M or 1GiB")
-    suffix = found[2] or ""
-    return int(found[1]) * suffix_factor("" if suffix.lower() == "b" else suffix)
+    return int(found[1]) << (10 * (_UNITS.index(found[2].lower()) + 1) if found[2] else 0)

@@ -7,12 +7,11 @@ from typing import Any
 import click
 from nats.aio.client import Client
 
-from eyot_cli.answers import tell
+from eyot_cli.answers import show_changes, tell
 from eyot_cli.api import ask
 from eyot_cli.confirm import confirm, force
-from eyot_cli.failure import Failure
 from eyot_cli.names import stream_name
-from eyot_cli.show import console, count, print_json, print_raw, print_table, raw_option
+from eyot_cli.show import count, print_json, print_raw, print_table, raw_option
 from eyot_cli.stored import get_stored, in_order, print_stored, stored_of
 from eyot_cli.stream_options import changed_config, options_of_stream
 from eyot_cli.target import Target
@@ -47,27 +46,22 @@ def add(target: Target, /, name: str, **given: Any) -> None:
 @click.command("edit")
 @click.argument("name", callback=stream_name)
 @options_of_stream(new=False)
+@click.option("--dry-run", is_flag=True, help="show what would change, with exit status 1 if anything")
 @force
 @click.pass_obj
-def edit(target: Target, /, name: str, force: bool, **given: Any) -> None:
+def edit(target: Target, /, name: str, force: bool, dry_run: bool, **given: Any) -> None:
     """Change what is given of the stream NAME."""
 
     async def change(client: Client) -> dict[str, Any] | None:
         before = (await ask(target, client, f"STREAM.INFO.{name}", {}))["config"]
         after = changed_config(before, dict(given)) | {"name": name}
-        changes = {each: (before.get(each), after[each]) for each in after if before.get(each) != after[each]}
-        if not changes:
+        if not show_changes(target, before, after, dry_run=dry_run):
             return None
-        if not target.as_json:
-            for member, (old, new) in changes.items():
-                console.print(f"  {member}: {old} -> ", (str(new), "bold"))
         confirm(f"change the stream {name}?", forced=force)
         return await ask(target, client, f"STREAM.UPDATE.{name}", after)
 
     found = target.with_client(change)
-    if found is None:
-        raise Failure(f"the stream {name} is so already")
-    tell(target, found, f"stream {name} is changed")
+    tell(target, found or {}, f"stream {name} is {'changed' if found else 'so already'}")
 
 
 @click.command("rm")

@@ -92,7 +92,7 @@ def changed_config(before: dict[str, Any], given: dict[str, Any]) -> dict[str, A
     config = dict(before)
     file = given.pop("file", None)
     if file is not None:
-        config |= _config_in(file)
+        config |= config_in(file, "a stream's configuration")
     retention, mirror = given.pop("retention", None), given.pop("mirror", None)
     if retention is not None:
         config["retention"] = _RETENTION[retention]
@@ -103,7 +103,7 @@ def changed_config(before: dict[str, Any], given: dict[str, Any]) -> dict[str, A
     if subjects := [each.strip() for text in given.pop("subjects", ()) for each in text.split(",") if each.strip()]:
         config["subjects"] = subjects
     if metadata := given.pop("metadata", ()):
-        config["metadata"] = dict(config.get("metadata") or {}) | dict(map(_pair, metadata))
+        config["metadata"] = dict(config.get("metadata") or {}) | dict(map(name_value, metadata))
     return config | {name: value for name, value in given.items() if value is not None}
 
 
@@ -115,7 +115,7 @@ def origin_of(text: str) -> dict[str, Any]:
     return {"name": name} | ({"external": {"api": f"$JS.{domain}.API"}} if domain else {})
 
 
-def _pair(text: str) -> tuple[str, str]:
+def name_value(text: str) -> tuple[str, str]:
     """Return name and value of an entry; as in the `nats` tool, a colon stands for the sign as well."""
     found = re.fullmatch("([^=:]+)[=:](.*)", text, re.DOTALL)
     if found is None:
@@ -123,7 +123,8 @@ def _pair(text: str) -> tuple[str, str]:
     return found[1], found[2]
 
 
-def _config_in(path: Path) -> dict[str, Any]:
+def config_in(path: Path, what: str) -> dict[str, Any]:
+    """Return the configuration in a JSON file, also of `info --json`. Raises Failure."""
     try:
         found = msgspec.json.decode(path.read_bytes())
     except OSError as error:
@@ -133,5 +134,5 @@ def _config_in(path: Path) -> dict[str, Any]:
     if isinstance(found, dict) and isinstance(found.get("config"), dict):
         found = found["config"]
     if not isinstance(found, dict):
-        raise Failure(f"{path}: not a stream's configuration")
+        raise Failure(f"{path}: not {what}")
     return found

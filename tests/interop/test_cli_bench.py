@@ -53,8 +53,8 @@ def test_publishing(eyot: Run, server: ServerProcess) -> None:
     assert (code, err) == (0, "")
     found = json.loads(out)
     assert [(each["messages"], each["bytes"]) for each in found["clients"]] == [
-        (1001, 1001 * 1000),
-        (1000, 1000 * 1000),
+        (1001, 1001 * 1024),
+        (1000, 1000 * 1024),
     ]
     assert found["total"]["messages"] == 2001
     deadline = time.monotonic() + LIMIT_S
