@@ -14,9 +14,7 @@ NOT_AUTHORIZED = "service import not authorized"
 def wrong_with(tmp_path: Path, exports: str, importer: str = "", kind: str = "service") -> str:
     """Return what is wrong with a configuration in which `importer` imports `s.a`; "" if nothing is."""
     imports = f'imports: [ {{ {kind}: {{account: S, subject: "s.a"}} }} ]'
-    accounts = ", ".join(
-        f"{name} {{ {imports if name == importer else ''} }}" for name in "AB"
-    )
+    accounts = ", ".join(f"{name} {{ {imports if name == importer else ''} }}" for name in "AB")
     path = tmp_path / "eyot.conf"
     path.write_text(f"accounts {{ S {{ exports: [ {exports} ] }}, {accounts} }}")
     try:
