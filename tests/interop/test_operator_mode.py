@@ -122,6 +122,7 @@ def test_who_gets_in(kind: str, tmp_path: Path) -> None:
         assert await door.is_in(ALPHA.user(USER, bearer_token=True), OTHER)
         for token in (
             ALPHA.user(USER, src=["10.0.0.0/8"]),
+            ALPHA.user(USER, src=["127.0.0.1"]),
             ALPHA.user(USER, claims={"exp": now - 1}),
             SIGNING.user(USER, issuer_account=ALPHA.public),
             BETA.user(USER),
@@ -204,6 +205,7 @@ def test_tokens_change_while_clients_are_connected(kind: str, tmp_path: Path) ->
         delete = OPERATOR.sign(OPERATOR.public, {"type": "generic", "accounts": [BETA.public]})
         answer = await ask(admin, "$SYS.REQ.CLAIMS.DELETE", delete)
         assert answer["data"]["message"] == "deleted 1 accounts"
+        assert await ask(admin, "$SYS.REQ.CLAIMS.DELETE", delete) == answer  # it is gone already
         assert "account authentication expired" in await door.thrown_out(third)
         assert not await door.is_in(BETA.user(USER))
         assert client.is_connected
@@ -223,8 +225,11 @@ def test_what_monitoring_and_events_say_of_tokens(kind: str, tmp_path: Path) -> 
         row = door.process.monitor(f"/connz?auth=1&acc={ALPHA.public}")["connections"][0]
         name = f"account-{ALPHA.public[1:5]}"
         assert (came["user"], came["issuer_key"], came["name_tag"]) == (USER.public, ALPHA.public, name)
+        assert came["jwt"] == token
         assert (row["authorized_user"], row["jwt"], row["issuer_key"]) == (USER.public, token, ALPHA.public)
         assert (row["account"], row["name_tag"], row["tags"]) == (ALPHA.public, name, ["team:a"])
+        listed = door.process.monitor(f"/subsz?subs=1&acc={ALPHA.public}")["subscriptions_list"]
+        assert {(one["account"], one["account_tag"]) for one in listed} == {(ALPHA.public, name)}
         detail = door.process.monitor(f"/accountz?acc={ALPHA.public}")["account_detail"]
         assert (detail["account_name"], detail["name_tag"], detail["expired"]) == (ALPHA.public, name, False)
         assert (detail["jwt"], detail["issuer_key"]) == (account, OPERATOR.public)
@@ -232,7 +237,10 @@ def test_what_monitoring_and_events_say_of_tokens(kind: str, tmp_path: Path) -> 
         gone = await admin.subscribe(f"$SYS.ACCOUNT.{ALPHA.public}.DISCONNECT")
         await admin.flush()
         await client.close()
-        await gone.next_msg(timeout=WAIT_S)
+        went = json.loads((await gone.next_msg(timeout=WAIT_S)).data)["client"]
+        assert {key: went.get(key) for key in ("user", "issuer_key", "name_tag", "jwt", "tags")} == {
+            key: came[key] for key in ("user", "issuer_key", "name_tag", "jwt", "tags")
+        }
         closed: list[Any] = []
         while not closed:  # the row follows the event
             closed = door.process.monitor(f"/connz?auth=1&state=closed&acc={ALPHA.public}")["connections"]

@@ -143,6 +143,8 @@ class DirectoryTokens:
             else:
                 file.replace(file.with_name(file.name + _DELETED))
             self._sync()
+        except FileNotFoundError:
+            return  # deleted already, or never here
         except OSError as error:
             raise TokenStoreError(str(error)) from error
 

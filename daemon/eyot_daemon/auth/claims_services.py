@@ -69,7 +69,7 @@ class ClaimsServices:
     ) -> None:
         tokens = subject.decode("utf-8", "replace").split(".")
         named = tokens[_ACCOUNT_TOKEN[len(tokens)]] if b"ACCOUNT" in subject else ""
-        account = named or "n/a"
+        account = "n/a"
         trust = self._trust()
         what = "jwt update cache" if trust.tokens.is_cache else "jwt update"
         try:

@@ -72,7 +72,7 @@ def subsz(broker: Broker, query: SubszQuery) -> Json:
     }
     if query.subscriptions:
         page["subscriptions_list"] = [
-            {"account": sub.account.name, "account_tag": sub.account.name} | subscription_row(sub, cid)
+            {"account": sub.account.name, "account_tag": sub.account.name_tag} | subscription_row(sub, cid)
             for sub, cid in rows
         ]
     return page

@@ -282,13 +282,14 @@ def _closed_row(clients: Clients, closed: ClosedClient, query: ConnzQuery) -> Js
     row |= _described(closed.name, closed.lang, closed.version)
     if closed.mqtt_client:
         row["mqtt_client"] = closed.mqtt_client
+    account_now = clients.broker.accounts.get(closed.account)
+    tag = closed.account if account_now is None else account_now.name_tag
     if query.authenticated:
-        account_now = clients.broker.accounts.get(closed.account)
-        row |= _who(closed.user, closed.account, closed.account if account_now is None else account_now.name_tag)
+        row |= _who(closed.user, closed.account, tag)
         shown = {"jwt": closed.jwt, "issuer_key": closed.issuer_key, "tags": list(closed.tags)}
         row |= {key: value for key, value in shown.items() if value}
     if query.subscriptions == "detail" and closed.subjects:
-        account = {"account": closed.account, "account_tag": closed.account} if query.authenticated else {}
+        account = {"account": closed.account, "account_tag": tag} if query.authenticated else {}
         row["subscriptions_list_detail"] = [
             account | {"subject": _text(subject), "sid": "", "msgs": 0, "cid": closed.cid}
             for subject in closed.subjects

@@ -154,7 +154,7 @@ class SystemEvents:
         kind = {"kind": "Client", "client_type": client.peer.client_type}
         if client.mqtt_client:
             kind["client_id"] = client.mqtt_client
-        return _known(told) | _from_token(client.token) | {"name_tag": _name_tag(client.account, account)} | kind
+        return _known(told) | _from_token(client.token) | {"name_tag": self._name_tag(account)} | kind
 
     def _describe_link(self, link: LeafConnection) -> Json:
         """Describe a leaf connection. Name, user and version are the leaf node's: a hub's are left out, as by nats-server."""
@@ -168,7 +168,7 @@ class SystemEvents:
             "name": state.peer_name if is_accepted else "",
             "ver": state.peer_version if is_accepted else "",
         }
-        tag = {"name_tag": _name_tag(link.account, link.account_name), "kind": "Leafnode"}
+        tag = {"name_tag": self._name_tag(link.account_name), "kind": "Leafnode"}
         return _known(told) | _from_token(link.token) | tag
 
     def _link_end(self, link: LeafConnection) -> Json:
@@ -192,6 +192,11 @@ class SystemEvents:
             "reason": reason,
         }
 
+    def _name_tag(self, name: str) -> str:
+        """Return the tag of an account, which a closed connection has left."""
+        account = self._broker.accounts.get(name)
+        return name if account is None else account.name_tag
+
     def _publish(self, subject: str, make: Callable[[], Json]) -> None:
         system = self._broker.system_account
         where = subject.encode()
@@ -204,12 +209,13 @@ def _known(told: Json) -> Json:
 
 
 def _from_token(token: UserToken | None) -> Json:
-    """Return what the token of a user tells of it."""
+    """Return what the token of a user tells of it; the text of a bearer token is equivalent to a password, and left out."""
     if token is None:
         return {}
     claims = token.claims
-    return {"issuer_key": claims.iss} | ({"tags": list(claims.all_tags)} if claims.all_tags else {})
-
-
-def _name_tag(account: Account | None, name: str) -> str:
-    return name if account is None else account.name_tag
+    told = {
+        "jwt": "" if token.grant.bearer_token else token.text,
+        "issuer_key": claims.iss,
+        "tags": list(claims.all_tags),
+    }
+    return _known(told)

@@ -85,9 +85,14 @@ class Templates:
 
 
 def source_allowed(sources: tuple[str, ...], host: str) -> bool:
-    """Return whether a peer's address is within one of the networks; without networks any address is."""
+    """Return whether a peer's address is within one of the networks; without networks any address is.
+
+    A network has a size (`10.0.0.1/32`). As in nats-server, an address alone, like any other mistake, allows nothing.
+    """
     if not sources:
         return True
+    if not all("/" in source for source in sources):
+        return False
     try:
         address = ipaddress.ip_address(host)
         networks = [ipaddress.ip_network(source, strict=False) for source in sources]
