@@ -31,6 +31,8 @@ GROUPS: Final = {
         "nfo": "info",
         "i": "info",
         "subj": "subjects",
+        "cp": "copy",
+        "query": "find",
     },
     "account": {"nfo": "info", "i": "info"},
     "consumer": {

@@ -14,6 +14,7 @@ from eyot_cli.consumer_options import changed_consumer, options_of_consumer
 from eyot_cli.failure import Failure
 from eyot_cli.moments import parse_moment
 from eyot_cli.names import stream_name
+from eyot_cli.stream_options import unreserved
 from eyot_cli.target import Target
 
 _of_stream = click.argument("stream", callback=stream_name)
@@ -87,21 +88,13 @@ def copy(target: Target, /, stream: str, source: str, name: str, ephemeral: bool
 
     async def make(client: Client) -> dict[str, Any]:
         before = (await ask(target, client, f"CONSUMER.INFO.{stream}.{source}", {}))["config"]
-        config = changed_consumer(_unreserved(before), dict(given)) | {"name": name}
+        config = changed_consumer(unreserved(before), dict(given)) | {"name": name}
         config.pop("durable_name", None)
         if not ephemeral:
             config["durable_name"] = name
         return await _create(target, client, stream, config, "create")
 
     tell(target, target.with_client(make), f"consumer {name} of {stream} is made")
-
-
-def _unreserved(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a configuration without what the server notes in its metadata."""
-    kept = {name: value for name, value in (config.get("metadata") or {}).items() if not name.startswith("_nats.")}
-    return {member: value for member, value in config.items() if member != "metadata"} | (
-        {"metadata": kept} if kept else {}
-    )
 
 
 @click.command("rm")

@@ -1,4 +1,4 @@
-"""`eyot stream add|edit|rm|purge|get|view|rmm|subjects`: changes of streams, and what they hold."""
+"""`eyot stream add|edit|copy|rm|purge|rmm|seal`: changes of streams."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from eyot_cli.answers import show_changes, tell
 from eyot_cli.api import ask
 from eyot_cli.confirm import confirm, force
 from eyot_cli.names import stream_name
-from eyot_cli.show import count, print_json, print_raw, print_table, raw_option
-from eyot_cli.stored import get_stored, in_order, print_stored, stored_of
-from eyot_cli.stream_options import changed_config, options_of_stream
+from eyot_cli.show import count
+from eyot_cli.stream_options import changed_config, options_of_stream, unreserved
 from eyot_cli.target import Target
 
 STREAM_DEFAULTS: dict[str, Any] = {
@@ -97,48 +96,6 @@ def purge(target: Target, name: str, subject: str | None, keep: int | None, seq:
     tell(target, found, f"{count(found.get('purged'))} messages deleted")
 
 
-@click.command("get")
-@click.argument("name", callback=stream_name)
-@click.argument("seq", type=click.IntRange(min=1), required=False)
-@click.option("--last-for", "-S", metavar="SUBJECT", help="the last message of this subject")
-@click.pass_obj
-def get(target: Target, name: str, seq: int | None, last_for: str | None) -> None:
-    """Print one message of the stream NAME.
-
-    It is named by its sequence, or as the last of a subject.
-    """
-    if (seq is None) == (last_for is None):
-        raise click.UsageError("one of SEQ and --last-for is needed")
-    which: dict[str, Any] = {"seq": seq} if last_for is None else {"last_by_subj": last_for}
-    print_stored(target, name, target.with_client(lambda client: get_stored(target, client, name, which)))
-
-
-@click.command("view")
-@click.argument("name", callback=stream_name)
-@click.argument("size", type=click.IntRange(min=1), required=False)
-@click.option("--subject", default=">", metavar="SUBJECT", help="only messages of this subject")
-@click.option("--from", "--id", "start_seq", type=click.IntRange(min=1), metavar="SEQ", help="the first sequence")
-@click.option("--count", "-n", "most", type=click.IntRange(min=1), default=20, help="end after so many")
-@raw_option
-@click.pass_obj
-def view(
-    target: Target, name: str, size: int | None, subject: str, start_seq: int | None, most: int, raw: bool
-) -> None:
-    """Print messages of the stream NAME in order.
-
-    So many as SIZE or --count says.
-    """
-
-    async def show(client: Client) -> None:
-        async for message in in_order(target, client, name, subject, start_seq=start_seq, most=size or most):
-            if raw:
-                print_raw(message.data)
-            else:
-                print_stored(target, name, stored_of(message))
-
-    target.with_client(show)
-
-
 @click.command("rmm")
 @click.argument("name", callback=stream_name)
 @click.argument("seq", type=click.IntRange(min=1))
@@ -153,30 +110,42 @@ def remove_message(target: Target, name: str, seq: int, erase: bool, force: bool
     tell(target, found, f"message {seq} is deleted")
 
 
-@click.command("subjects")
+@click.command("copy")
+@click.argument("source", callback=stream_name)
 @click.argument("name", callback=stream_name)
-@click.argument("subject", default=">")
+@options_of_stream(new=True)
 @click.pass_obj
-def subjects(target: Target, name: str, subject: str) -> None:
-    """List the subjects of NAME, and how many messages each has."""
+def copy(target: Target, /, source: str, name: str, **given: Any) -> None:
+    """Make the stream NAME with the configuration of SOURCE.
 
-    async def every(client: Client) -> dict[str, int]:
-        found: dict[str, int] = {}
-        while True:
-            body = {"subjects_filter": subject, "offset": len(found)}
-            page = await ask(target, client, f"STREAM.INFO.{name}", body)
-            more = page["state"].get("subjects") or {}
-            if not more:
-                return found
-            found |= more
-            if len(found) >= (page.get("total") or 0):
-                return found
+    Options change what is given. Messages and consumers are not copied. Without --subjects it has those of SOURCE, which
+    two streams cannot store at the same time.
+    """
 
-    found = target.with_client(every)
-    if target.as_json:
-        print_json(found)
-        return
-    print_table("", ("Subject", ">Messages"), [(each, count(found[each])) for each in sorted(found)], "no message")
+    async def make(client: Client) -> dict[str, Any]:
+        before = (await ask(target, client, f"STREAM.INFO.{source}", {}))["config"]
+        config = changed_config(unreserved(before), dict(given)) | {"name": name, "sealed": False}
+        return await ask(target, client, f"STREAM.CREATE.{name}", config)
+
+    tell(target, target.with_client(make), f"stream {name} is made")
 
 
-STREAM_CHANGES = (add, edit, remove, purge, get, view, remove_message, subjects)
+@click.command("seal")
+@click.argument("name", callback=stream_name)
+@force
+@click.pass_obj
+def seal(target: Target, name: str, force: bool) -> None:
+    """Let nobody change the stream NAME any more.
+
+    This cannot be taken back. Readers go on.
+    """
+    confirm(f"seal the stream {name} for ever?", forced=force)
+
+    async def close(client: Client) -> dict[str, Any]:
+        config = (await ask(target, client, f"STREAM.INFO.{name}", {}))["config"]
+        return await ask(target, client, f"STREAM.UPDATE.{name}", config | {"sealed": True})
+
+    tell(target, target.with_client(close), f"stream {name} is sealed")
+
+
+STREAM_CHANGES = (add, edit, copy, remove, purge, remove_message, seal)

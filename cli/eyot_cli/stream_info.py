@@ -22,12 +22,18 @@ def info_of(found: dict[str, Any]) -> StreamInfo:
         raise Failure(f"malformed answer of the server: {error}") from error
 
 
-async def every_stream(target: Target, client: Client, prefix: str = "") -> list[dict[str, Any]]:
-    """Return all pages of STREAM.LIST, of streams whose name begins with `prefix`. Raises Failure."""
+async def every_stream(
+    target: Target, client: Client, prefix: str = "", *, subject: str | None = None
+) -> list[dict[str, Any]]:
+    """Return all pages of STREAM.LIST, of streams whose name begins with `prefix`. Raises Failure.
+
+    `subject`: only of streams that store messages of it.
+    """
     found: list[dict[str, Any]] = []
     seen = 0
+    filtered = {} if subject is None else {"subject": subject}
     while True:
-        page = await ask(target, client, "STREAM.LIST", {"offset": seen})
+        page = await ask(target, client, "STREAM.LIST", {"offset": seen} | filtered)
         streams = page.get("streams") or []
         seen += len(streams)
         found += [each for each in streams if info_of(each).config.name.startswith(prefix)]

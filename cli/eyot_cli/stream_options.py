@@ -55,7 +55,33 @@ _BOTH = (
     click.option("--no-ack/--ack", default=None, help="publishers get no PubAck"),
     click.option("--compression", type=click.Choice(["none", "s2"]), help="of a nats-server's files"),
     click.option("--allow-msg-ttl", is_flag=True, default=None, help="messages may have a lifetime of their own"),
-    click.option("--source", multiple=True, metavar="STREAM[@DOMAIN]", help="copy this stream into it, too"),
+    click.option(
+        "--subject-del-markers-ttl",
+        "subject_delete_marker_ttl",
+        callback=age_ns,
+        metavar="TIME",
+        help="leave a marker for so long where a limit removes the last message of a subject",
+    ),
+    click.option("--allow-batch/--no-allow-batch", "allow_atomic", default=None, help="atomic batches"),
+    click.option("--allow-counter", "allow_msg_counter", is_flag=True, default=None, help="counters, not messages"),
+    click.option(
+        "--allow-schedules/--no-allow-schedules", "allow_msg_schedules", default=None, help="messages with a schedule"
+    ),
+    click.option(
+        "--allow-mirror-direct/--no-allow-mirror-direct", "mirror_direct", default=None, help="direct reads of a mirror"
+    ),
+    click.option(
+        "--discard-per-subject/--no-discard-per-subject",
+        "discard_new_per_subject",
+        default=None,
+        help="refuse new messages at the limit of their subject",
+    ),
+    click.option("--transform-source", metavar="SUBJECT", help="store messages of these subjects ..."),
+    click.option("--transform-destination", metavar="SUBJECT", help="... under these"),
+    click.option("--republish-source", metavar="SUBJECT", help="publish what is stored of these subjects ..."),
+    click.option("--republish-destination", metavar="SUBJECT", help="... again to these"),
+    click.option("--republish-headers", is_flag=True, default=None, help="without payloads"),
+    click.option("--source", "sources", multiple=True, metavar="STREAM[@DOMAIN]", help="copy this stream into it, too"),
     click.option("--metadata", multiple=True, metavar="NAME=VALUE", help="metadata; for replication: eyot.sync.*"),
     click.option(
         "--config",
@@ -65,6 +91,14 @@ _BOTH = (
         help="JSON of a configuration, or of `eyot stream info --json`",
     ),
 )
+#: Options of `edit` alone: what ends.
+_EDIT = (
+    click.option("--no-mirror", is_flag=True, help="be a mirror no longer"),
+    click.option("--no-transform", is_flag=True, help="store under the subject of the message"),
+    click.option("--no-republish", is_flag=True, help="publish nothing again"),
+)
+#: Options of `edit` that end something, and its member.
+_ENDS = {"no_mirror": "mirror", "no_transform": "subject_transform", "no_republish": "republish"}
 #: Options of `add` alone: what cannot change.
 _NEW = (
     click.option("--storage", type=click.Choice(["file", "memory"]), help="file is on flash"),
@@ -72,6 +106,16 @@ _NEW = (
     click.option("--first-sequence", "first_seq", type=click.IntRange(min=1), metavar="N", help="the first sequence"),
     click.option("--mirror", metavar="STREAM[@DOMAIN]", help="be a copy of this stream"),
     click.option("--max-consumers", type=int, metavar="N", help="consumers at most"),
+    click.option(
+        "--limit-consumer-inactive",
+        callback=age_ns,
+        metavar="TIME",
+        help="--inactive-threshold of its consumers at most",
+    ),
+    click.option("--limit-consumer-max-pending", type=int, metavar="N", help="--max-pending of its consumers at most"),
+    click.option(
+        "--persist-mode", type=click.Choice(["default", "async"]), help="async: acknowledge before it is on flash"
+    ),
     click.option("--defaults", is_flag=True, expose_value=False, help="as in the nats tool; eyot never asks"),
 )
 
@@ -80,7 +124,7 @@ def options_of_stream(*, new: bool) -> Callable[[F], F]:
     """Return a decorator that adds the options."""
 
     def decorate(command: F) -> F:
-        for option in reversed(_BOTH + (_NEW if new else ())):
+        for option in reversed(_BOTH + (_NEW if new else _EDIT)):
             command = option(command)
         return command
 
@@ -98,13 +142,39 @@ def changed_config(before: dict[str, Any], given: dict[str, Any]) -> dict[str, A
         config["retention"] = _RETENTION[retention]
     if mirror is not None:
         config["mirror"] = origin_of(mirror)
-    if sources := given.pop("source", ()):
+    if sources := given.pop("sources", ()):
         config["sources"] = [origin_of(each) for each in sources]
     if subjects := [each.strip() for text in given.pop("subjects", ()) for each in text.split(",") if each.strip()]:
         config["subjects"] = subjects
+    for option, member in _ENDS.items():
+        if given.pop(option, False):
+            config.pop(member, None)
+    _set_pairs(config, given)
     if metadata := given.pop("metadata", ()):
         config["metadata"] = dict(config.get("metadata") or {}) | dict(map(name_value, metadata))
     return config | {name: value for name, value in given.items() if value is not None}
+
+
+def _set_pairs(config: dict[str, Any], given: dict[str, Any]) -> None:
+    """Set members that several options make together. Raises UsageError."""
+    for kind, member in (("transform", "subject_transform"), ("republish", "republish")):
+        source, destination = given.pop(f"{kind}_source", None), given.pop(f"{kind}_destination", None)
+        if (source is None) != (destination is None):
+            raise click.UsageError(f"--{kind}-source and --{kind}-destination belong together")
+        if source is not None:
+            config[member] = {"src": source, "dest": destination}
+    if given.pop("republish_headers", None):
+        if "republish" not in config:
+            raise click.UsageError("--republish-headers belongs to --republish-source")
+        config["republish"] = config["republish"] | {"headers_only": True}
+    limits = {
+        "inactive_threshold": given.pop("limit_consumer_inactive", None),
+        "max_ack_pending": given.pop("limit_consumer_max_pending", None),
+    }
+    if any(value is not None for value in limits.values()):
+        config["consumer_limits"] = {member: value for member, value in limits.items() if value is not None}
+    if given.get("discard_new_per_subject"):
+        config["discard"] = "new"
 
 
 def origin_of(text: str) -> dict[str, Any]:
@@ -136,3 +206,10 @@ def config_in(path: Path, what: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise Failure(f"{path}: not {what}")
     return found
+
+
+def unreserved(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration without what the server notes in its metadata."""
+    kept = {name: value for name, value in (config.get("metadata") or {}).items() if not name.startswith("_nats.")}
+    found = {member: value for member, value in config.items() if member != "metadata"}
+    return found | ({"metadata": kept} if kept else {})

@@ -12,7 +12,9 @@ from eyot_cli.names import stream_name
 from eyot_cli.reports import stream_report
 from eyot_cli.show import console, count, names_option, print_json, print_names, print_table, size, span
 from eyot_cli.stream_changes import STREAM_CHANGES
+from eyot_cli.stream_find import stream_find
 from eyot_cli.stream_info import every_stream, info_of
+from eyot_cli.stream_reading import STREAM_READING
 from eyot_cli.target import Target
 from eyot_cli.watch import watch_option, watched
 from eyot_wire.jetstream.stream import StreamInfo, StreamSourceInfo
@@ -24,15 +26,16 @@ def stream() -> None:
 
 
 @stream.command("ls")
+@click.option("--subject", metavar="SUBJECT", help="only streams that store messages of it")
 @names_option
 @watch_option
 @click.pass_obj
-def listing(target: Target, names: bool, watch_s: float | None) -> None:
+def listing(target: Target, subject: str | None, names: bool, watch_s: float | None) -> None:
     """List all streams."""
     watched(
         target,
         watch_s,
-        lambda: target.with_client(lambda client: every_stream(target, client)),
+        lambda: target.with_client(lambda client: every_stream(target, client, subject=subject)),
         lambda found: _list(target, found, names),
     )
 
@@ -57,15 +60,19 @@ def _list(target: Target, found: list[dict[str, Any]], names: bool) -> None:
 
 @stream.command("info")
 @click.argument("name", callback=stream_name)
+@click.option("--state", "only_state", is_flag=True, help="what it holds alone")
 @click.pass_obj
-def details(target: Target, name: str) -> None:
+def details(target: Target, name: str, only_state: bool) -> None:
     """Show configuration and state of one stream."""
+    if only_state:
+        _show_state(target, name)
+        return
     found = target.with_client(lambda client: ask(target, client, f"STREAM.INFO.{name}", {}))
     if target.as_json:
         print_json(found)
         return
     info = info_of(found)
-    state, config = info.state, info.config
+    config = info.config
     console.print(
         (config.name, "bold"), f" created {info.created}" + (f", domain {info.domain}" if info.domain else "")
     )
@@ -74,13 +81,35 @@ def details(target: Target, name: str) -> None:
         ("Storage", config.storage), ("Maximum messages", _limit(config.max_msgs)),
         ("Maximum bytes", "unlimited" if config.max_bytes < 0 else size(config.max_bytes)),
         ("Maximum age", span(config.max_age / 1e9) if config.max_age else "unlimited"),
-        ("Duplicate window", span(config.duplicate_window / 1e9)), ("Messages", count(state.messages)),
-        ("Bytes", size(state.bytes)), ("First", f"{count(state.first_seq)} at {state.first_ts}"),
-        ("Last", f"{count(state.last_seq)} at {state.last_ts}"), ("Subjects held", count(state.num_subjects)),
-        ("Deleted", count(state.num_deleted)), ("Consumers", count(state.consumer_count)),
+        ("Duplicate window", span(config.duplicate_window / 1e9)),
     ]  # fmt: skip
-    print_table("", ("", ""), pairs, "")
+    print_table("", ("", ""), [*pairs, *_state_of(info)], "")
     _print_sourcing([(config.name, kind, origin) for kind, origin in _origins(info)])
+
+
+@stream.command("state")
+@click.argument("name", callback=stream_name)
+@click.pass_obj
+def state(target: Target, name: str) -> None:
+    """Show what one stream holds."""
+    _show_state(target, name)
+
+
+def _show_state(target: Target, name: str) -> None:
+    found = target.with_client(lambda client: ask(target, client, f"STREAM.INFO.{name}", {}))
+    if target.as_json:
+        print_json(found["state"])
+    else:
+        print_table(f"State of {name}", ("", ""), _state_of(info_of(found)), "")
+
+
+def _state_of(info: StreamInfo) -> list[tuple[str, str]]:
+    held = info.state
+    return [
+        ("Messages", count(held.messages)), ("Bytes", size(held.bytes)), ("First", f"{count(held.first_seq)} at {held.first_ts}"),
+        ("Last", f"{count(held.last_seq)} at {held.last_ts}"), ("Subjects held", count(held.num_subjects)),
+        ("Deleted", count(held.num_deleted)), ("Consumers", count(held.consumer_count)),
+    ]  # fmt: skip
 
 
 def _origins(info: StreamInfo) -> list[tuple[str, StreamSourceInfo]]:
@@ -104,5 +133,5 @@ def _limit(value: int) -> str:
     return "unlimited" if value < 0 else count(value)
 
 
-for command in (stream_report, *STREAM_CHANGES):
+for command in (stream_find, stream_report, *STREAM_CHANGES, *STREAM_READING):
     stream.add_command(command)
