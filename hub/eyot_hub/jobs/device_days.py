@@ -2,7 +2,8 @@
 
 Devices are named by patterns, of which the first that fits counts. A table records for each pattern the first day that
 has not left, in the commit that removes the rows. Only days between that one and the new one are looked at, so that a
-round does not grow with the days before. Late readings of earlier days are not taken, as for whole days (`retention.py`).
+round does not grow with the days before. Late readings of earlier days are not taken, as for whole days (`retention.py`),
+also after the list of patterns has changed (`device_lists.py`).
 """
 
 from __future__ import annotations
@@ -31,15 +32,17 @@ class DeviceDays:
     """Patterns of devices in order, each with the first `event_date` that is kept (2026-01-31; "": every one is)."""
 
     first: tuple[tuple[str, str], ...] = ()
+    #: The same of other lists of patterns, by which rows have left.
+    others: tuple[tuple[tuple[str, str], ...], ...] = ()
 
     @property
     def latest(self) -> str:
         """From this day on no row is old."""
-        return max((day for _, day in self.first), default="")
+        return max((day for one in (self.first, *self.others) for _, day in one), default="")
 
     def first_of(self, device: str) -> str:
         """Return the first day that is kept of a device."""
-        return next((day for pattern, day in self.first if fnmatchcase(device, pattern)), "")
+        return max(_first_in(one, device) for one in (self.first, *self.others))
 
     def old(self, devices: pa.ChunkedArray, day: str) -> Mask:
         """Return which rows of one day are old; `devices`: the rows' devices."""
@@ -49,6 +52,10 @@ class DeviceDays:
         hits = np.array([day < self.first_of(name) for name in coded.dictionary.to_pylist()] + [False])
         found: Mask = hits[coded.indices.fill_null(len(hits) - 1).to_numpy()]
         return found
+
+
+def _first_in(days: tuple[tuple[str, str], ...], device: str) -> str:
+    return next((day for pattern, day in days if fnmatchcase(device, pattern)), "")
 
 
 EVERY_DAY: Final = DeviceDays()
@@ -68,8 +75,8 @@ class OldRows:
         return self.days.old(rows.column("device"), str(rows.column("event_date")[0]))
 
 
-def device_days(table: LakeTable, patterns: Sequence[str]) -> DeviceDays:
-    """Return what a silver or gold table has recorded of these patterns."""
+def recorded_days(table: LakeTable, patterns: Sequence[str]) -> DeviceDays:
+    """Return what a silver or gold table has recorded of this list of patterns."""
     found = []
     for pattern, name in zip(patterns, device_day_ids(patterns), strict=True):
         days = table.position(name) or 0

@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from eyot_hub.jobs.bronze import BRONZE, position_id
 from eyot_hub.jobs.config import Config, Gold, Silver
-from eyot_hub.jobs.device_days import DeviceDays, OldRows, at_most, device_days, first_days, moved, positions_of
+from eyot_hub.jobs.device_days import DeviceDays, OldRows, at_most, first_days, moved, positions_of, recorded_days
+from eyot_hub.jobs.device_lists import note_list
 from eyot_hub.jobs.erasure_task import EraseFiles
 from eyot_hub.jobs.file_rows import row_groups
 from eyot_hub.jobs.lake import existing_table
@@ -95,14 +96,14 @@ class Expiry:
         # A late reading in silver would bring a device's window back: silver has to lose its rows first.
         silver = self.opened("silver", gold.silver)
         patterns = self._config.retention.patterns
-        known = device_days(table if silver is None else silver, patterns)
+        known = recorded_days(table if silver is None else silver, patterns)
         devices = at_most(self._device_days(table), known)
         return self._days(table, self._config.retention.age("gold", gold.keep), [], devices)
 
     def _device_days(self, table: LakeTable) -> DeviceDays:
         """Return from which day on a table is to keep the rows of some devices."""
         ages = self._config.retention.device_ages
-        recorded = device_days(table, [pattern for pattern, _ in ages])
+        recorded = recorded_days(table, [pattern for pattern, _ in ages])
         return first_days(recorded, ages, self._now.date(), by_month=self._by_month)
 
     @property
@@ -119,13 +120,14 @@ class Expiry:
         chosen, waits_for = self._read_by(table, [*whole, *partly], readers)
         if not chosen or waits_for:
             return Expired(0, waits_for)
+        noted = note_list(self._config, self._config.retention.patterns) if partly else {}
         rewritten = list(EraseFiles(table.spec, OldRows(devices))(partly))
         lost = [file for file, new in zip(partly, rewritten, strict=True) if new.rows]
         rows = sum(file.rows for file in whole) + sum(new.rows for new in rewritten)
         # The number of replays is the table's own: it refuses a round of `aggregate` that does not know the new first day.
         positions = {REMOVED_ID: removed(table) + rows, REPLAY_ID: last_replay(table)}
         positions |= {FIRST_DAY_ID: day_position(first)} if whole else {}
-        positions |= positions_of(devices) if partly else {}
+        positions |= positions_of(devices) | noted if partly else {}
         made = [file for new in rewritten for file in new.files]
         try:
             table.commit(made, positions, [*whole, *lost])
@@ -136,7 +138,7 @@ class Expiry:
 
     def _moved(self, table: LakeTable, devices: DeviceDays, whole: set[str]) -> list[TableFile]:
         """Return the files of days in which rows of `devices` became old since the table's last removal."""
-        recorded = device_days(table, [pattern for pattern, _ in devices.first])
+        recorded = recorded_days(table, [pattern for pattern, _ in devices.first])
         return [
             file
             for file in table.files()

@@ -18,7 +18,7 @@ from eyot_hub import columns
 from eyot_hub.errors import HubError
 from eyot_hub.jobs.bronze import position_id
 from eyot_hub.jobs.config import Config, Gold, Silver
-from eyot_hub.jobs.device_days import device_days
+from eyot_hub.jobs.device_lists import device_days
 from eyot_hub.jobs.file_rows import row_groups
 from eyot_hub.jobs.lake import existing_table
 from eyot_hub.jobs.replays import uncounted_spans
@@ -92,7 +92,7 @@ def explain(config: Config, gold: Gold, device: str, metric: str, at_ns: int) ->
     counted = _opened(config, "gold", gold.name)
     _read_window(counted, _partition(config, start), done)
     held = _opened(config, "silver", silver.name)
-    own = device_days(held, config.retention.patterns).first_of(device)
+    own = device_days(held, config).first_of(device)
     done.left = _partition(config, start) < max(first_day(held), own)
     replayed = uncounted_spans(config, silver.name, held, counted)
     for row in _readings(held, _partition(config, start), silver, gold, done):

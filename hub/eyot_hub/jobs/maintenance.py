@@ -38,6 +38,7 @@ _OTHERS: Final = (
     "quality",
     "replays",
     "erasures",
+    "retention_lists",
 )
 
 

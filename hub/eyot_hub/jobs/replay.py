@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from eyot_hub.errors import HubError
 from eyot_hub.jobs import parsing
 from eyot_hub.jobs.config import Config, Silver
-from eyot_hub.jobs.device_days import device_days
+from eyot_hub.jobs.device_lists import device_days
 from eyot_hub.jobs.erasures import last_erasure, named
 from eyot_hub.jobs.file_rows import codes, row_groups
 from eyot_hub.jobs.files import DataFile
@@ -180,7 +180,7 @@ class Replay:
             if last_erasure(self.table) > self._erasure:
                 raise Fenced("a device was erased meanwhile: run the command again")
             known = tuple(map(known_file, self.table.files()))
-            devices = device_days(self.table, self._config.retention.patterns)
+            devices = device_days(self.table, self._config)
             task = SilverTask(self.table.spec, known, moving(self._silver), first_day(self.table), devices)
             written = task([(0, block)])
             files, added = written.good, sum(file.rows for file in written.good)

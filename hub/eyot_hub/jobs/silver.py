@@ -22,7 +22,7 @@ from eyot_hub.grouping import grouped
 from eyot_hub.jobs import parsing
 from eyot_hub.jobs.bronze import position_id
 from eyot_hub.jobs.config import Config, Silver
-from eyot_hub.jobs.device_days import device_days
+from eyot_hub.jobs.device_lists import device_days
 from eyot_hub.jobs.erasures import keep_up, named
 from eyot_hub.jobs.files import ROW_GROUP_ROWS, DataFile
 from eyot_hub.jobs.increments import Span, Streams, described, files_of, limited, new_spans, ranges_of
@@ -194,7 +194,7 @@ class Refiner:
             quarantine=self.quarantine.spec,
             division=Division(tasks, not moving(self._silver), max(1, round(tasks / max(1, len(days)))), by_month),
         )
-        devices = device_days(self.table, self._config.retention.patterns)
+        devices = device_days(self.table, self._config)
         task = SilverTask(self.table.spec, tuple(known), moving(self._silver), first_day(self.table), devices)
         context = self._spark.sparkContext
         context.setJobDescription(f"silver {self._silver.name}: {described(everything)}")

@@ -13,6 +13,7 @@ from msgspec import structs
 from eyot_hub.jobs.aggregate import Aggregate
 from eyot_hub.jobs.config import Config, ConfigError, DeviceAge, Retention
 from eyot_hub.jobs.config_file import convert
+from eyot_hub.jobs.device_lists import noted_lists
 from eyot_hub.jobs.expiry import expired_rows
 from eyot_hub.jobs.explain import explain
 from eyot_hub.jobs.gaps import Gaps
@@ -145,13 +146,13 @@ def test_silver_waits_for_gold_and_gold_for_silver(config: Config) -> None:
     assert lost(aged) == (11, 6)
 
 
-@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.usefixtures("each_lake_format")
 def test_ended_at_any_commit_and_run_again(
     config: Config, monkeypatch: pytest.MonkeyPatch, when: str, number: int
 ) -> None:
-    """Silver, gold: rows, counts and versions are as if the job had run once."""
+    """The list of patterns, silver, gold: rows, counts and versions are as if the job had run once."""
     aged = ruled(config, (["d1"], "48h"))
     tables = silver_table(config, config.silver[0]), gold_table(config, config.gold[0])
     versions = [table.version for table in tables]
@@ -159,7 +160,7 @@ def test_ended_at_any_commit_and_run_again(
     with pytest.raises(Killed):
         maintained(aged, compact=False)
     ended()
-    gone = number - (when == "before")
+    gone = number - 1 - (when == "before")
     assert lost(aged) == (0 if gone >= 1 else 10, 0 if gone >= 2 else 6)
     assert [expired_rows(config)[name] for name in ("silver/readings", "gold/minute")] == [10, 6]
     for table, version in zip(tables, versions, strict=True):
@@ -226,7 +227,7 @@ def test_a_replay_of_a_day_that_has_left(config: Config) -> None:
 def test_a_window_whose_readings_have_left(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """Silver has lost the readings, and the job is killed before gold has lost the window."""
     aged = ruled(config, (["d1"], "48h"))
-    ended = ending(monkeypatch, "before", 2)
+    ended = ending(monkeypatch, "before", 3)
     with pytest.raises(Killed):
         maintained(aged, compact=False)
     ended()
@@ -263,3 +264,39 @@ def test_mistakes(rule: dict[str, Any], said: str) -> None:
     parsed |= {"bronze": {"streams": ["S"]}, "silver": [SILVER], "gold": [GOLD]}
     with pytest.raises(ConfigError, match=said):
         convert({**parsed, "retention": {"devices": [rule]}}, "tests")
+
+
+@pytest.mark.usefixtures("each_lake_format")
+def test_a_changed_list_brings_nothing_back(config: Config) -> None:
+    """Which devices a list stood for when it removed their rows stays known."""
+    first = ruled(config, (["d0"], "0s"), (["d?"], "48h"))
+    assert lost(first) == (10, 6)  # of d1
+    other = ruled(config, (["x*"], "24h"))
+    for number, changed in enumerate((other, config, first, ruled(config, (["d1"], "8760h")))):
+        before = lake(config)
+        late = [stored(2 * number + one, DAYS[3], event=at(DAYS[0])) for one in (42, 43)]  # of d0 and d1
+        store(config, late)
+        assert aggregated(changed).silver[0].expired == 1
+        assert old_of(config) == {"silver": {"d0"}, "gold": {"d0"}}
+        assert Aggregate(SPARK, changed).rebuild(set()).silver[0].expired == 10 + number + 1
+        assert [row for row in lake(config)["silver"] if row not in before["silver"]] == [
+            (2 * number + 42, "d0", at(DAYS[0]), (2 * number + 42) / 4)
+        ]
+        assert lost(changed)[0] == 0
+    # The list that was changed has its own days; what an earlier one removed is known beside it.
+    assert lost(ruled(config, (["d0"], "24h"))) == (15 + 4, 9)
+    done = explain(config, config.gold[0], "d0", "m", int(at(KEPT[1], 2).timestamp()) * 10**9)
+    assert (done.left, done.agrees) == (False, True)
+
+
+def test_a_list_is_noted_before_it_removes_rows(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    aged = ruled(config, (["d1"], "48h"))
+    for when in ("after", "before"):  # of the first commit: the list's, then silver's
+        ended = ending(monkeypatch, when, 1)
+        with pytest.raises(Killed):
+            maintained(aged, compact=False)
+        ended()
+        assert noted_lists(config) == [["d1"]]
+        assert lost(config) == (0, 0)
+    assert lost(aged) == (10, 6)
+    assert noted_lists(config) == [["d1"]]
