@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from eyot_daemon.config.accounts import GLOBAL_ACCOUNT
 from eyot_daemon.config.permissions import Permissions
@@ -17,6 +18,8 @@ from eyot_daemon.net.websocket_upgrade import Cookies
 from eyot_wire.info import ClientConnect
 
 if TYPE_CHECKING:
+    import trio
+
     from eyot_wire.trust.jwt import Claims, UserGrant
     from eyot_wire.trust.jwt_account import ScopedKey
 
@@ -49,6 +52,16 @@ class Peer(Struct, frozen=True, kw_only=True):
     def is_mqtt(self) -> bool:
         """Whether the client speaks MQTT."""
         return self.connection_type in (MQTT, MQTT_WS)
+
+    def secured_by(self, stream: trio.SSLStream[trio.SocketStream]) -> Peer:
+        """Return this end with what the handshake of `stream` agreed on and showed."""
+        cipher = stream.cipher()
+        return replace(
+            self,
+            tls_version=stream.version() or "",
+            tls_cipher=cipher[0] if cipher else "",
+            certificate=stream.getpeercert(binary_form=True) or b"",
+        )
 
 
 class UserToken(Struct, frozen=True, kw_only=True):

@@ -92,7 +92,7 @@ class ClientListener:
             return
         transport = over_tls(sock, stream, self._spawn, clients.limits, clients.broker)
         client.move_to(transport)
-        client.peer = tls_peer(peer, stream)
+        client.peer = peer.secured_by(stream)
         await transport.run(client)
 
     async def _handshake(
@@ -116,15 +116,3 @@ class ClientListener:
             await handshake(stream)
             check_certificate(tls, stream)
             return stream
-
-
-def tls_peer(peer: Peer, stream: trio.SSLStream[trio.SocketStream]) -> Peer:
-    cipher = stream.cipher()
-    return Peer(
-        host=peer.host,
-        port=peer.port,
-        connection_type=peer.connection_type,
-        tls_version=stream.version() or "",
-        tls_cipher=cipher[0] if cipher else "",
-        certificate=stream.getpeercert(binary_form=True) or b"",
-    )

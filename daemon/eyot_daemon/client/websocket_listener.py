@@ -13,7 +13,7 @@ import trio
 from wsproto.events import Request
 
 from eyot_daemon.auth.login import MQTT_WS, Peer
-from eyot_daemon.client.listener import ClientListener, tls_peer
+from eyot_daemon.client.listener import ClientListener
 from eyot_daemon.config.options import WebsocketOptions
 from eyot_daemon.net.binding import plain_host
 from eyot_daemon.net.tls_checks import RateLimit, check_certificate
@@ -108,7 +108,7 @@ class WebSocketListener:
         with trio.fail_after(tls.timeout_s):
             await handshake(secured)
         check_certificate(tls, secured)
-        return secured, tls_peer(peer, secured)
+        return secured, peer.secured_by(secured)
 
     async def _answer(self, websocket: WebSocketStream, request: Request) -> Verdict:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in request.extra_headers}

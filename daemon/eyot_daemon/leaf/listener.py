@@ -172,7 +172,7 @@ class LeafListener:
             link.release()
             await trio.aclose_forcefully(stream)
             return
-        link.peer = _tls_peer(peer, stream)
+        link.peer = peer.secured_by(stream)
         link.output.on_slice = follow
         await self._run(link, over_tls(sock, stream, self._spawn, self.limits, self.links.broker))
 
@@ -188,15 +188,3 @@ def leaf_limits(links: LeafLinks[LeafConnection]) -> TransportLimits:
     """
     options = links.broker.options
     return TransportLimits(options.max_pending, options.leafnodes.write_deadline_s or 0.0, LEAF_HOLD_S)
-
-
-def _tls_peer(peer: Peer, stream: trio.SSLStream[trio.SocketStream]) -> Peer:
-    cipher = stream.cipher()
-    return Peer(
-        host=peer.host,
-        port=peer.port,
-        connection_type=peer.connection_type,
-        tls_version=stream.version() or "",
-        tls_cipher=cipher[0] if cipher else "",
-        certificate=stream.getpeercert(binary_form=True) or b"",
-    )

@@ -15,7 +15,7 @@ import trio
 from eyot_daemon.auth.login import MQTT, Peer
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.client.context import ClientContext
-from eyot_daemon.client.listener import THROTTLED, tls_peer
+from eyot_daemon.client.listener import THROTTLED
 from eyot_daemon.client.served import Registry, ServedClient
 from eyot_daemon.config.mqtt import MqttOptions
 from eyot_daemon.net.socket_transport import SocketTransport
@@ -74,7 +74,7 @@ class MqttListener:
         else:
             clients = self.clients
             transport = over_tls(sock, stream, self._spawn, clients.limits, clients.broker)
-            await transport.run(clients.accept_as(self._make, transport, tls_peer(peer, stream)))
+            await transport.run(clients.accept_as(self._make, transport, peer.secured_by(stream)))
 
     def _serve_plain(self, sock: socket.socket, peer: Peer) -> Awaitable[None]:
         clients = self.clients

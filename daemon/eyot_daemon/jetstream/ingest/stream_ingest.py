@@ -7,7 +7,7 @@ A turn with only duplicates of pending messages waits for these.
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from eyot_daemon.jetstream.ingest import fast_batches
 from eyot_daemon.jetstream.ingest.atomic_batches import CONTAINS_DUPLICATE, MARK, BatchSoFar, Commit
@@ -28,6 +28,7 @@ from eyot_daemon.jetstream.stream_core import Batch, Republished
 from eyot_store.errors import StoreError
 from eyot_wire import headers
 from eyot_wire.frames import Published
+from eyot_wire.jetstream.copied_run import CopiedMessage
 from eyot_wire.jetstream.error_codes import (
     JSAtomicPublishDisabledErr,
     JSAtomicPublishUnsupportedHeaderBatchErr,
@@ -56,25 +57,6 @@ _HARMLESS_FIELDS = (MSG_ID_FIELD, SOURCE_FIELD)
 
 def _asks_for_something(header: bytes) -> bool:
     return header.count(NATS_FIELD) > sum(field in header for field in _HARMLESS_FIELDS)
-
-
-class CopiedMessage(Protocol):
-    """A message of a mirror or source for `ingest_copied`. A mirror keeps `origin_seq` and `ts_ns`."""
-
-    @property
-    def origin_seq(self) -> int: ...
-
-    @property
-    def ts_ns(self) -> int: ...
-
-    @property
-    def subject(self) -> bytes: ...
-
-    @property
-    def header(self) -> bytes: ...
-
-    @property
-    def payload(self) -> bytes: ...
 
 
 class SubjectRemoval(NamedTuple):

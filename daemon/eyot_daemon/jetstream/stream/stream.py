@@ -19,7 +19,7 @@ from eyot_daemon.jetstream.ingest.fast_batches import FastBatches
 from eyot_daemon.jetstream.ingest.limiter import IngestLimiter
 from eyot_daemon.jetstream.ingest.message_stager import IngestParts, StorageRoom
 from eyot_daemon.jetstream.ingest.schedules import Due, Schedules
-from eyot_daemon.jetstream.ingest.stream_ingest import CopiedMessage, StreamIngest
+from eyot_daemon.jetstream.ingest.stream_ingest import StreamIngest
 from eyot_daemon.jetstream.nats_headers import MSG_ID, nats_fields
 from eyot_daemon.jetstream.retention import limits
 from eyot_daemon.jetstream.retention.expiry import CLOCK_POSITION, Expiry
@@ -31,6 +31,7 @@ from eyot_daemon.jetstream.wall_clock import ClockCredits
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_store.errors import StoreError
 from eyot_wire.frames import Published
+from eyot_wire.jetstream.copied_run import CopiedMessage
 from eyot_wire.jetstream.error_codes import JSStreamStoreFailedF
 from eyot_wire.jetstream.errors import ApiError, error
 from eyot_wire.jetstream.model import StreamConfig, encode
