@@ -49,6 +49,23 @@ async def test_interest_comes_and_goes(autojump_clock: trio.testing.MockClock) -
         assert leaf.publish(b"a") == 0, "no responders here"
 
 
+async def test_a_link_tells_who_waits_that_deliveries_have_left(autojump_clock: trio.testing.MockClock) -> None:
+    async with leaf_link_fixture() as fixture:
+        hub, leaf = await hub_and_leaf(fixture)
+        at_hub = hub.subscribe(b"d.1")
+        await until(lambda: leaf.knows(b"d.1"))
+        link = only_link(leaf)
+        sent, told = 0, []
+        while link.hold(b"STREAM") is None:
+            sent += link.deliver_all_of(b"STREAM", b"d.1", [(b"", b"", b"x" * 1000)] * 10)
+        link.room.wait(lambda: told.append(trio.current_time()))
+        assert not told
+        leaf.broker.flush()
+        await until(lambda: len(at_hub.got) == sent)
+        assert link.hold(b"STREAM") is None
+        assert len(told) == 1
+
+
 async def test_one_member_of_a_group_over_all_brokers(autojump_clock: trio.testing.MockClock) -> None:
     async with leaf_link_fixture() as fixture:
         hub, leaf = await hub_and_leaf(fixture)

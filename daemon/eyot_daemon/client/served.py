@@ -23,6 +23,7 @@ from eyot_daemon.client.state import ClientState
 from eyot_daemon.net.transport import Transport
 from eyot_daemon.router.access import Access
 from eyot_daemon.router.account import Account
+from eyot_daemon.router.room import Room
 from eyot_daemon.turn.backpressure import Gate
 from eyot_daemon.turn.timers import TimerHandle
 from eyot_wire.info import ClientConnect
@@ -63,6 +64,7 @@ class ServedClient(ClientState):
         "__weakref__",
         "_expiry",
         "_registry",
+        "_room",
         "_timer",
         "account_name",
         "close_reason",
@@ -102,6 +104,14 @@ class ServedClient(ClientState):
         self.door: Gate | None = None  # where the peer waits for that
         self._expiry: TimerHandle | None = None
         self._timer: TimerHandle | None = None
+        self._room: Room | None = None
+
+    @property
+    def room(self) -> Room:
+        """Who waits until `out` is sent."""
+        if self._room is None:
+            self._room = Room()
+        return self._room
 
     @property
     def log_id(self) -> str:
@@ -175,7 +185,9 @@ class ServedClient(ClientState):
         self.close(reason, linger=False)
 
     def refill(self) -> bool:
-        """Clients keep nothing back: all there is to send is in `out`."""
+        """Tell consumers that `out` was sent. Clients keep nothing back: return False."""
+        if self._room:
+            self._room.made()
         return False
 
     def slow_consumer(self, reason: str) -> None:

@@ -30,6 +30,7 @@ from eyot_daemon.net.transport import Transport
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.leaf_account import AccountLinks
 from eyot_daemon.router.leaf_links import LeafLinks
+from eyot_daemon.router.room import Room
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_sync.leaf import errors
 from eyot_sync.leaf.broadcast import Source
@@ -95,6 +96,7 @@ class LeafConnection:
         "peer",
         "peer_interest",
         "policies",
+        "room",
         "session",
         "source",
         "started_ns",
@@ -133,6 +135,7 @@ class LeafConnection:
         self.link_identity = LinkIdentity("", "", "", solicited=session.options.role is Role.SOLICIT)
         self.output = SlicedOutput(self._next_slice, links.broker.clock)
         self.out = self.output.out
+        self.room = Room()
         self.closed = False
         self.dirty = False
         self.established = False
@@ -302,7 +305,9 @@ class LeafConnection:
 
     def refill(self) -> bool:
         """Append the next slice, after the transport sent one that had to wait."""
-        return self.output.refill()
+        more = self.output.refill()
+        self._tell_room()
+        return more
 
     def renew_out(self) -> None:
         """Keep `out`, which never holds more than a slice."""
@@ -318,6 +323,11 @@ class LeafConnection:
             transport.send()
             if not self.session.wants_write:
                 break
+        self._tell_room()
+
+    def _tell_room(self) -> None:
+        if self.room and self.policies.has_room:
+            self.room.made()
 
     def _next_slice(self, bytes_max: int) -> bytes:
         outbox, account_links = self.session.outbox, self._account_links

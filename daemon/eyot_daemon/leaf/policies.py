@@ -105,6 +105,11 @@ class LinkPolicies:
         return max(0, min(self.gate.allowance(stream), self._backlog_max - waits))
 
     @property
+    def has_room(self) -> bool:
+        """Whether consumers that found the link full may look again."""
+        return self._session.outbox.streams.bytes <= self._backlog_max // 2
+
+    @property
     def _backlog_max(self) -> int:
         wanted = self._session.window.window * STREAM_BACKLOG_WINDOWS
         return min(STREAM_BACKLOG_MAX, max(STREAM_BACKLOG_MIN, wanted))

@@ -352,6 +352,7 @@ class MqttConnection(MqttSender):
 
     def refill(self) -> bool:
         """Everything was sent: let the queue hand over more."""
+        super().refill()
         if self.live:
             self.session.pull()
         return bool(self.out)

@@ -161,6 +161,15 @@ def test_a_login_enters_the_account_and_a_wrong_one_is_answered_in_its_own_words
     assert list(fixture.clients.connections.values()) == [client]
 
 
+def test_a_consumer_is_told_when_all_was_sent() -> None:
+    client, _ = Fixture().accept(b"login ann a")
+    told: list[str] = []
+    client.room.wait(lambda: told.append("room"))
+    assert not client.refill()
+    assert not client.refill()
+    assert told == ["room"]
+
+
 def test_its_end_is_remembered_as_that_of_any_client() -> None:
     fixture = Fixture()
     client, wire = fixture.accept(b"login ann a\nhear a.b")

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from eyot_daemon.jetstream.consumer.push_delivery import FlowControl, PushDelivery, RateLimit
+from eyot_daemon.router.room import Room
 from eyot_store.errors import StoreError
 from eyot_sync.policy.stream_gate import FULL, Hold
 from support.destinations import LeafRecorder
@@ -472,6 +473,40 @@ def test_a_leaf_link_with_a_full_queue_is_waited_for(fixture: ConsumerFixture) -
     for _ in range(20):
         link.backlog = 0
         fixture.advance(0.5, step_s=0.05)
+    assert len(link.got) == 2000
+
+
+@pytest.mark.parametrize("emptied", ["by the end of the turn", "later"])
+def test_a_receiver_that_has_room_again_waits_for_no_clock(fixture: ConsumerFixture, emptied: str) -> None:
+    class FastLink(LeafRecorder):
+        backlog = 0
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.room = Room()
+
+        def hold(self, stream: bytes) -> Hold | None:
+            return FULL if self.backlog > 1 << 18 else None
+
+        def deliver_leaf(self, *args: Any) -> bool:
+            self.backlog += len(args[3])
+            return bool(super().deliver_leaf(*args))
+
+        def empty(self) -> None:
+            self.backlog = 0
+            self.room.made()
+
+    fixture.fill(2000, size=4000)
+    fixture.add(deliver_subject="d.1")
+    link = FastLink()
+    fixture.account.subscribe(b"d.1", link)
+    fixture.commit()
+    for _ in range(20):
+        if emptied == "later":
+            fixture.run_on()
+            assert link.room or len(link.got) == 2000
+        link.empty()
+        fixture.run_on(1)
     assert len(link.got) == 2000
 
 

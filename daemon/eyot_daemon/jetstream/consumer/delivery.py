@@ -8,7 +8,7 @@ path of redeliveries `account_again`.
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from eyot_daemon.router.route import LeafMember
@@ -38,7 +38,7 @@ EMPTY_READ_COST = 256
 BACKLOG_MAX = 4 << 20
 #: The same as a share of `max_pending`, where that is small: a turn adds up to twice `READ_BYTES_MAX`.
 BACKLOG_SHARE = 4
-#: The first and the longest pause before the next check, seconds.
+#: The first and the longest pause before the next check, seconds; a receiver that makes room ends it (`Room`).
 BACKLOG_PAUSE_S_MIN = 0.005
 BACKLOG_PAUSE_S_MAX = 0.25
 #: Time to wait after the store could not be read.
@@ -82,6 +82,18 @@ def _hold(route: "Route", stream: bytes, backlog_max: int) -> "Hold | None":
     return None
 
 
+def _receivers(route: "Route") -> "Iterator[Destination]":
+    for group in route.groups:
+        for member in group.local:
+            yield member.sub.dest
+        for leaf in group.leaf_links:
+            yield leaf.dest
+    for member in route.plain:
+        yield member.sub.dest
+    for leaf in route.leaf_links:
+        yield leaf.dest
+
+
 def _allowance(route: "Route", stream: bytes) -> int:
     """Return the bytes of a stream that the links on the route accept at once."""
     leaf_links = [leaf.dest for leaf in route.leaf_links] + [
@@ -111,7 +123,7 @@ class Delivery:
         self._stream = consumer.stream.name.encode()
         self.unreadable = 0
         self._allowance = UNLIMITED
-        self._backlog_pause_s = BACKLOG_PAUSE_S_MIN
+        self._backlog_pause_s = 0.0  # the end of the turn may empty the receiver's buffer
         self._backlog_max = min(BACKLOG_MAX, self.account.broker.options.max_pending // BACKLOG_SHARE)
         self._headers_only = consumer.config.headers_only
         self.prefix = b"$JS.ACK.%b.%b." % (consumer.stream.name.encode(), consumer.name.encode())
@@ -319,14 +331,23 @@ class Delivery:
         self._allowance = _allowance(route, self._stream) if hold is None else 0
         self.held = "" if hold is None or hold is FULL else hold.reason
         if hold is None:
-            self._backlog_pause_s = BACKLOG_PAUSE_S_MIN
+            self._backlog_pause_s = 0.0
             return False
         if hold is not FULL:
             self.resume_at = now + min(hold.wait_s, LOOK_AGAIN_S)
             return True
         self.resume_at = now + self._backlog_pause_s
-        self._backlog_pause_s = min(self._backlog_pause_s * 2, BACKLOG_PAUSE_S_MAX)
+        if self._backlog_pause_s:
+            for dest in _receivers(route):
+                room = getattr(dest, "room", None)
+                if room is not None:
+                    room.wait(self._look_again)
+        self._backlog_pause_s = min(max(self._backlog_pause_s * 2, BACKLOG_PAUSE_S_MIN), BACKLOG_PAUSE_S_MAX)
         return True
+
+    def _look_again(self) -> None:
+        """Have the consumer run in the next turn."""
+        self.consumer.broker.timers.call_later(0.0, self.consumer.mark)
 
     def within_allowance(self, messages: "list[StoredMessage]") -> int:
         """Return how many of `messages` may leave before links reach their allowance (at least one). Call after `backlogged`."""
