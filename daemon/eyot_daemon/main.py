@@ -15,7 +15,7 @@ import logging
 import os
 import resource
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from eyot_daemon.config.args import Arguments, apply_arguments, parse_args
@@ -28,7 +28,7 @@ from eyot_daemon.config.usage import TLS_USAGE, USAGE
 from eyot_daemon.process.logs import Logs, priority, stderr_is_journal
 from eyot_daemon.process.reload_answer import SignalError
 from eyot_daemon.process.signals import send_signal
-from eyot_daemon.process.start_error import Cause, OptionsError, StartError
+from eyot_daemon.process.start_error import Cause, StartError
 from eyot_daemon.version import VERSION, own_version
 from eyot_wire.closed_pipe import until_closed
 from eyot_wire.conf import ConfError, ConfFileError
@@ -97,30 +97,19 @@ def load(arguments: Arguments) -> Loaded:
 
 
 def _report_test(loaded: Loaded, arguments: Arguments) -> int:
-    """`-t`: warnings count as mistakes, as in nats-server, certificates have to be there, and no service may refuse to start.
+    """`-t`: warnings count as mistakes, as in nats-server, and so does what a start would refuse.
 
     Notes are shown, and are no mistakes.
     """
-    from eyot_daemon.net.cert_check import unusable_certificates
+    from eyot_daemon.start_check import refusals
 
-    wrong = [*loaded.reading.warnings, *unusable_certificates(loaded.options), *_refused(loaded.options)]
+    wrong = [*loaded.reading.warnings, *refusals(loaded.options, os.environ)]
     for line in (*(f"warning: {note}" for note in loaded.reading.notes), *wrong):
         print(f"eyotd: {line}", file=sys.stderr)
     if wrong:
         return 1
     print(f"eyotd: configuration file {arguments.config} is valid ({loaded.options.config_digest})", file=sys.stderr)
     return 0
-
-
-def _refused(options: Options) -> Iterator[str]:
-    """Yield what the service for MQTT would say of the options, which ends its start."""
-    from eyot_daemon.mqtt.service import check_mqtt
-
-    try:
-        if options.mqtt is not None:
-            check_mqtt(options, options.mqtt)
-    except OptionsError as error:
-        yield str(error)
 
 
 #: How long a thread computes before it releases the interpreter to a waiting thread. With Python's default of 5 ms, the

@@ -64,13 +64,7 @@ class BridgeService:
 
     def configure(self, options: Options) -> Prepared:
         """Check the options and the certificates. Raises OptionsError, TlsError."""
-        for bridge in options.eyot.bridges:
-            if options.jetstream is None:
-                raise OptionsError(f"bridge {bridge.name}: needs JetStream, where it keeps its position")
-            if not bridge.client_id and not options.server_name:
-                raise OptionsError(f"bridge {bridge.name}: needs a client_id, or a server_name to make it of")
-            if bridge.tls is not None:
-                client_context(bridge.tls)
+        check_bridges(options)
         return options.eyot.bridges
 
     def start(self, prepared: Prepared, runtime: Runtime) -> None:
@@ -140,3 +134,14 @@ class BridgeService:
         """End all bridges; what is acknowledged is recorded."""
         for bridge in self.bridges.values():
             bridge.close()
+
+
+def check_bridges(options: Options) -> None:
+    """Check what concerns bridges and others, and their certificates. Raises OptionsError, TlsError."""
+    for bridge in options.eyot.bridges:
+        if options.jetstream is None:
+            raise OptionsError(f"bridge {bridge.name}: needs JetStream, where it keeps its position")
+        if not bridge.client_id and not options.server_name:
+            raise OptionsError(f"bridge {bridge.name}: needs a client_id, or a server_name to make it of")
+        if bridge.tls is not None:
+            client_context(bridge.tls)

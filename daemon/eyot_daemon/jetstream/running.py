@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from eyot_daemon.config.jetstream import EyotStoreOptions, JetStreamOptions
 from eyot_daemon.jetstream.engine import JetStream
+from eyot_daemon.jetstream.key_files import key_files, key_in
 from eyot_daemon.jetstream.retention.limits import machine_memory
 from eyot_daemon.jetstream.server_context import ReadThread
 from eyot_daemon.jetstream.sourcing.sourcing import Sourcing
@@ -26,8 +27,6 @@ log = logging.getLogger("eyot")
 
 #: Eyot's own place below `store_dir`, beside what a nats-server may keep there.
 STORE_NAME = "eyot"
-#: What systemd's credentials with the store's keys are called.
-KEY_CREDENTIAL, PREV_KEY_CREDENTIAL = "eyot-store-key", "eyot-store-prev-key"
 _BLOCK = 4096
 
 
@@ -87,15 +86,10 @@ class RunningJetStream:
         if self.options.encryption is not None:
             configured = self.options.encryption
             return StoreKeys(configured.key, configured.previous, configured.cipher)
-        file, previous = self._store_options.key_file, self._store_options.prev_key_file
-        credentials = self._env.get("CREDENTIALS_DIRECTORY", "")
-        if not file and credentials:
-            named = Path(credentials)
-            file = str(named / KEY_CREDENTIAL) if (named / KEY_CREDENTIAL).exists() else ""
-            previous = str(named / PREV_KEY_CREDENTIAL) if (named / PREV_KEY_CREDENTIAL).exists() else ""
+        file, previous = key_files(self._store_options, self._env)
         if not file:
             return None
-        return StoreKeys(_key_in(file), _key_in(previous) if previous else b"")
+        return StoreKeys(key_in(file), key_in(previous) if previous else b"")
 
     def reload(self, options: JetStreamOptions) -> None:
         """Apply a changed configuration: limits, and accounts that have JetStream from now on. Raises StoreError."""
@@ -133,14 +127,6 @@ def store_path(options: JetStreamOptions, env: Mapping[str, str]) -> Path:
     path = Path(tempfile.gettempdir()) / "nats" / STORE_NAME
     log.warning("No store_dir configured: what JetStream stores in %s does not outlive a reboot", path)
     return path
-
-
-def _key_in(file: str) -> bytes:
-    """Return the key in a file, without its line end. Raises OSError."""
-    key = Path(file).read_bytes().rstrip(b"\r\n")
-    if not key:
-        raise OSError(f"{file} holds no key")
-    return key
 
 
 def _store_options(options: EyotStoreOptions) -> StoreOptions:

@@ -29,6 +29,10 @@ def _blocks(options: Options) -> Iterator[tuple[TlsOptions, Callable[[TlsOptions
     for tls in listeners:
         if tls is not None:
             yield tls, server_context
+    resolver = None if options.operator is None else options.operator.resolver
+    for tls in (*(each.tls for each in options.eyot.bridges), None if resolver is None else resolver.tls):
+        if tls is not None:
+            yield tls, client_context
     for remote in leaf_links.remotes:
         if remote.tls is not None and not remote.disabled:
             yield remote.tls, client_context
