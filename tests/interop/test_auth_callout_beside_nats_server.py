@@ -103,13 +103,15 @@ def by_password(question: dict[str, Any]) -> str | None:
         "stranger": lambda: user(question, STRANGER, "APP"),
         "borrowed": lambda: user(question, aud="APP", issuer_account=STRANGER.public),
         "elsewhen": lambda: user(question, aud="APP", times=[{"start": "00:00:00", "end": "00:00:00"}]),
+        "lost": lambda: user(question, aud="APP", times_location="Nowhere/Here"),
+        "misprinted": lambda: user(question, aud="APP", pub={"allow": ["a b"]}),
         "proxied": lambda: user(question, aud="APP", proxy_required=True),
         "old": lambda: ISSUER.sign(question["nats"]["user_nkey"], {"type": "user"}, aud="APP", exp=1),
     }
     return answer(question, granted.get(options.get("user", ""), lambda: user(question, aud="APP"))())
 
 
-REFUSED = ("homeless", "stranger", "borrowed", "elsewhen", "proxied", "old")
+REFUSED = ("homeless", "stranger", "borrowed", "elsewhen", "lost", "misprinted", "proxied", "old")
 ATTEMPTS: dict[str, dict[str, Any]] = {
     name: {"user": name, "password": name} for name in ("app", "safe", "clerk", "auth", "sys", "guest", *REFUSED)
 } | {

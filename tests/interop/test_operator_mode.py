@@ -117,12 +117,18 @@ def test_who_gets_in(kind: str, tmp_path: Path) -> None:
 
     async def scenario(door: Door) -> None:
         assert await door.is_in(ALPHA.user(USER))
-        assert await door.is_in(ALPHA.user(USER, src=["127.0.0.0/8"]))
+        assert await door.is_in(ALPHA.user(USER, src=["127.0.0.0/8"], sub={"allow": ["_INBOX.>", "a b"]}))
         assert await door.is_in(SIGNING.user(USER, scoped=True, issuer_account=ALPHA.public))
         assert await door.is_in(ALPHA.user(USER, bearer_token=True), OTHER)
         for token in (
             ALPHA.user(USER, src=["10.0.0.0/8"]),
             ALPHA.user(USER, src=["127.0.0.1"]),
+            ALPHA.user(USER, src=["127.0.0.0/8", "127.0.0.1"]),
+            ALPHA.user(USER, times_location="Nowhere/Here"),
+            ALPHA.user(USER, times=[{"start": "", "end": "23:59:59"}, {"start": "00:00:00", "end": "23:59:59"}]),
+            ALPHA.user(USER, pub={"allow": ["a b"]}),
+            ALPHA.user(USER, sub={"allow": ["a b c"]}),
+            ALPHA.user(USER, sub={"deny": ["a..b"]}),
             ALPHA.user(USER, claims={"exp": now - 1}),
             SIGNING.user(USER, issuer_account=ALPHA.public),
             BETA.user(USER),

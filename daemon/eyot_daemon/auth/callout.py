@@ -108,6 +108,7 @@ class Callout:
             header = set_field(b"", XKEY_HEADER, self._curve.public_key.encode())
         token = secrets.token_hex(8).encode()
         asked = self._waiting[token] = _Asked(deferred, rules, peer, user, presented_as(connect))
+        deferred.has_clock = True
         asked.timer = self.broker.timers.call_later(timeout_s, lambda: self._give_up(token))
         if not account.publish(SUBJECT, self._prefix + token, header, payload):
             log.error("No auth callout service in account %s", account.name)
@@ -158,7 +159,7 @@ class Callout:
                 nonce="" if applicant is None or not connect.sig else applicant.nonce,
             ),
             connect_opts=ConnectOptions(
-                jwt=connect.jwt,
+                jwt=connect.jwt if rules.takes_tokens else "",
                 nkey=connect.nkey,
                 sig=connect.sig,
                 auth_token=connect.auth_token,

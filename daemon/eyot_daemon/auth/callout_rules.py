@@ -27,6 +27,7 @@ from eyot_wire.trust.auth_callout import SUBJECT
 from eyot_wire.trust.jwt import Claims, JwtError, UserGrant, decode
 from eyot_wire.trust.jwt_account import AccountClaims
 from eyot_wire.trust.jwt_rules import Templates, seconds_allowed, source_allowed
+from eyot_wire.trust.jwt_user_check import user_mistakes
 
 if TYPE_CHECKING:
     from eyot_daemon.auth.trust import Trust
@@ -47,11 +48,15 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 class CalloutRules(Protocol):
-    """One callout. `account`: the service's account; `issuer`: addressee of the request; `xkey`: "" for no encryption."""
+    """One callout. `account`: the service's account; `issuer`: addressee of the request; `xkey`: "" for no encryption.
+
+    `takes_tokens`: whether a user's own token means anything here.
+    """
 
     account: str
     issuer: str
     xkey: str
+    takes_tokens: bool
 
     def grant(self, answer: Answer) -> AuthResult:
         """Return the login that an answer grants. Raises JwtError."""
@@ -60,6 +65,8 @@ class CalloutRules(Protocol):
 
 class ConfiguredRules:
     """The rules of `authorization { auth_callout { } }`."""
+
+    takes_tokens = False
 
     def __init__(self, options: Options) -> None:
         configured = options.authorization.auth_callout
@@ -89,6 +96,8 @@ class ConfiguredRules:
 
 class OperatorRules:
     """The rules of an account's token (`authorization`)."""
+
+    takes_tokens = True
 
     def __init__(self, trust: Trust, account: AccountClaims) -> None:
         self._trust = trust
@@ -151,6 +160,9 @@ def _opened(answer: Answer) -> tuple[Claims, Claims]:
         raise JwtError("not user claim")
     if not user.valid_at(answer.now_s):
         raise JwtError("error validating user JWT: claim is expired")
+    wrong = user_mistakes(user)
+    if wrong:
+        raise JwtError(f"error validating user JWT: {wrong[0]}")
     if user.sub != answer.user_nkey:
         raise JwtError(f'expected authorized user of "{answer.user_nkey}" but got "{user.sub}"')
     return response, user

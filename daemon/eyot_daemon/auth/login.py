@@ -109,14 +109,16 @@ class Deferred:
 
     The decider calls `settle` once, within a turn of the broker; the connection calls `when_done`. `abandoned`: the
     connection ended or ran into its timeout, so the result is no longer needed. `at_work`: this server computes the result and will
-    end soon, so the time that it takes is not the peer's.
+    end soon, so the time that it takes is not the peer's. `has_clock`: the decider settles in any case, after the time that the
+    peer had for its credentials.
     """
 
-    __slots__ = ("_done", "_outcome", "_settled", "abandoned", "at_work")
+    __slots__ = ("_done", "_outcome", "_settled", "abandoned", "at_work", "has_clock")
 
     def __init__(self) -> None:
         self.abandoned = False
         self.at_work = False
+        self.has_clock = False
         self._settled = False
         self._outcome: Login | None = None
         self._done: Callable[[Login | None], None] | None = None

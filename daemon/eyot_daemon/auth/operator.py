@@ -20,6 +20,7 @@ from eyot_wire.info import ClientConnect, LeafConnect
 from eyot_wire.trust.jwt import Claims, JwtError, UserGrant, decode
 from eyot_wire.trust.jwt_account import AccountClaims, ScopedKey
 from eyot_wire.trust.jwt_rules import Templates, seconds_allowed, source_allowed
+from eyot_wire.trust.jwt_user_check import user_mistakes
 
 log = logging.getLogger("eyot.auth")
 
@@ -93,6 +94,9 @@ class OperatorAuthenticator:
         now_s = trust.now_s
         if not user.valid_at(now_s):
             raise Refused("user JWT no longer valid", "User Authentication Expired")
+        wrong = user_mistakes(user)
+        if wrong:
+            raise Refused(f"user JWT not valid: {wrong[0]}")
         account = trust.usable(user.account)
         if account is None:
             raise Refused("account is not known or its JWT has expired", ACCOUNT_EXPIRED)

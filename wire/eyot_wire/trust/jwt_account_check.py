@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from eyot_wire.quoting import quoted
 from eyot_wire.trust import nkey
-from eyot_wire.trust.jwt import Claims, JwtError
+from eyot_wire.trust.jwt import Claims, JwtError, SubjectRules
 from eyot_wire.trust.jwt_account import (
     AccountBody,
     AccountClaims,
@@ -41,7 +41,7 @@ def mistakes(account: AccountClaims) -> list[str]:
     found = _imports(account.name, body.imports or ())
     found += _exports(body.exports or ())
     found += _tiers(body.limits)
-    found += _permissions(body)
+    found += permission_mistakes(body.default_permissions.pub, body.default_permissions.sub)
     found += _mappings(body.mappings or {})
     found += _external(body.authorization)
     found += _trace(body.trace)
@@ -224,10 +224,10 @@ def _tiers(limits: OperatorLimits) -> list[str]:
     return found
 
 
-def _permissions(body: AccountBody) -> list[str]:
+def permission_mistakes(publish: SubjectRules, subscribe: SubjectRules) -> list[str]:
+    """Return what is wrong with the subjects of permissions, of an account's users or of one user."""
     found: list[str] = []
-    defaults = body.default_permissions
-    for rules, with_queue in ((defaults.sub, True), (defaults.pub, False)):
+    for rules, with_queue in ((subscribe, True), (publish, False)):
         for entry in (*rules.allow, *rules.deny):
             parts = entry.split(" ")
             if len(parts) > 2:

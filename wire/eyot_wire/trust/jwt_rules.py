@@ -84,18 +84,23 @@ class Templates:
         return tuple(one.removeprefix(prefix) for one in self._tags[tag[1].lower()] if one.startswith(prefix)) or ("",)
 
 
+def network_of(source: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """Return the network of a CIDR like `10.0.0.1/32`. Raises ValueError, for an address alone, too."""
+    if "/" not in source:
+        raise ValueError(f"{source!r} is not a network")
+    return ipaddress.ip_network(source, strict=False)
+
+
 def source_allowed(sources: tuple[str, ...], host: str) -> bool:
     """Return whether a peer's address is within one of the networks; without networks any address is.
 
-    A network has a size (`10.0.0.1/32`). As in nats-server, an address alone, like any other mistake, allows nothing.
+    As in nats-server, a mistake allows nothing.
     """
     if not sources:
         return True
-    if not all("/" in source for source in sources):
-        return False
     try:
         address = ipaddress.ip_address(host)
-        networks = [ipaddress.ip_network(source, strict=False) for source in sources]
+        networks = [network_of(source) for source in sources]
     except ValueError:
         return False
     mapped = getattr(address, "ipv4_mapped", None)
