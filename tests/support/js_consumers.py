@@ -181,13 +181,6 @@ class ConsumerFixture(Fixture):
                 break
             self.commit()
 
-    def run_on(self, turns: int = 100) -> None:
-        """Let what goes on by itself in later turns do so, without time passing."""
-        for _ in range(turns):
-            if not self.broker.timers.run_due(self.clock.monotonic()):
-                return
-            self.commit()
-
     def restart(self) -> ConsumerFixture:
         self.js.stop()
         self.store.close()
