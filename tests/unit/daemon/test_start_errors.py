@@ -81,8 +81,10 @@ CONFIGURATIONS: list[tuple[Cause, Callable[[Path], str], str]] = [
     (Cause.STORE, lambda folder: f'jetstream {{ store_dir: "{a_file(folder)}/below" }}', "Can't start JetStream: "),
     (
         Cause.CONFIGURATION,
-        lambda _: 'eyot { bridges { b { url: "h:1", streams: R } } }',
-        "needs JetStream, where it keeps",
+        lambda folder: (
+            f'jetstream {{ store_dir: "{folder}" }}\neyot {{ bridges {{ b {{ url: "h:1", streams: R }} }} }}'
+        ),
+        "needs a client_id, or a server_name",
     ),
     (
         Cause.STORE,
