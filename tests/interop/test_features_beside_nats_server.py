@@ -167,6 +167,11 @@ SCENARIOS: dict[str, list[Step]] = {
         Wait("SUM", last=4),
         pub("b.y", Incr="1"),
         Wait("SUM", last=5),
+        *[pub("sum.x", Incr="1", Counter_Sources=said) for said in ('{"A":{"a.x":"100"}}', "junk", "{}")],
+        pub("a.x", Incr="2"),
+        Wait("SUM", last=9),
+        *[pub("sum.z", Incr="1", Counter_Sources=said) for said in (' {"B":{},"A":{"a.z":"5"}}', "junk")],
+        *[pub("sum.w", Incr="1", Counter_Sources=said) for said in ("junk", "{}")],
         Look("SUM"),
     ],
     "schedules": [

@@ -128,6 +128,20 @@ def test_copies_add_what_their_origin_has_changed_by(fixture: Fixture) -> None:
     assert store("90", "B 2 > > b.x").endswith(b'{"val":"103"}')
 
 
+def test_a_publisher_cannot_change_what_origins_have_counted(fixture: Fixture) -> None:
+    log = fixture.stream("C").log
+    assert add(fixture, "1", Counter_Sources=' {"B":{},"A":{"a.x":"5"}}') == "1"
+    assert add(fixture, "1", Counter_Sources='{"A":{"a.x":"100"}}') == "2"
+    assert add(fixture, "1", Counter_Sources="junk") == "3"
+    for seq in (2, 3):
+        message = log.get(seq)
+        assert message is not None
+        assert b'Nats-Counter-Sources: {"A":{"a.x":"5"},"B":{}}\r\n' in message.header
+    # The first message of a subject has nothing else to go by.
+    assert add(fixture, "1", b"c.b", Counter_Sources="junk") == "1"
+    assert add(fixture, "1", b"c.b") == 10172
+
+
 def test_a_message_that_is_no_counter_breaks_its_subject(tmp_path: Path) -> None:
     fixture = Fixture(tmp_path)
     fixture.create("C", allow_msg_counter=True)

@@ -57,20 +57,19 @@ class Counters:
         last = self._last(subject)
         if last is None:
             return error(JSMessageCounterBrokenErr)
-        value, sources = last
+        value, sums = last
         origin = fields.get(stream_source.HEADER)
         if origin is None:
             value += int(increment)
-            if sources and COUNTER_SOURCES not in fields:
-                header = headers.add_field(header, COUNTER_SOURCES, sources)
-            sources = fields.get(COUNTER_SOURCES, sources)
         else:
-            copied = _copied(origin, payload, sources)
-            if copied is None:
+            difference = _copied(origin, payload, sums)
+            if difference is None:
                 return error(JSMessageCounterBrokenErr)
-            difference, sources = copied
             value += difference
             header = _with_field(header, INCREMENT, b"%d" % difference)
+        # What the stream knows of origins replaces what a publisher says of them.
+        sources = _encoded(sums) if sums else fields.get(COUNTER_SOURCES, b"")
+        if sums:
             header = _with_field(header, COUNTER_SOURCES, sources)
         return Sum(value, sources, header, b'{"val":"%d"}' % value)
 
@@ -85,22 +84,25 @@ class Counters:
         """Something staged did not happen."""
         self._known.clear()
 
-    def _last(self, subject: bytes) -> tuple[int, bytes] | None:
-        """Sum and sources of a subject; None when its last message is no counter."""
+    def _last(self, subject: bytes) -> tuple[int, Sources] | None:
+        """Sum of a subject, and the sums of its origins; None when its last message is no counter."""
         seq = self._log.last_seq_for(subject)
         if not seq:
-            return 0, b""
+            return 0, {}
         known = self._known.get(subject)
-        if known is not None and known[0] == seq:
-            return known[1], known[2]
-        message = self._log.get(seq)
-        if message is None:
-            return None
         try:
-            value = _sum_in(message.payload)
+            if known is not None and known[0] == seq:
+                _, value, sources = known
+            else:
+                message = self._log.get(seq)
+                if message is None:
+                    return None
+                value = _sum_in(message.payload)
+                sources = headers.get(message.header, COUNTER_SOURCES) or b""
+            # The first message of a subject keeps what its publisher said of origins, which may be anything.
+            return value, decode_json(sources, Sources) if sources else {}
         except ValueError:
             return None
-        return value, headers.get(message.header, COUNTER_SOURCES) or b""
 
 
 def _sum_in(payload: bytes) -> int:
@@ -111,21 +113,25 @@ def _sum_in(payload: bytes) -> int:
     return int(written)
 
 
-def _copied(origin: bytes, payload: bytes, sources: bytes) -> tuple[int, bytes] | None:
-    """Return the increment of a sourced message, and the updated sums of all origins; None: the message is of no counter."""
+def _copied(origin: bytes, payload: bytes, sums: Sources) -> int | None:
+    """Return the increment of a sourced message, and update the sums of its origin; None: the message is of no counter."""
     source = stream_source.parse(origin)
+    if source is None:
+        return None
     try:
         total = _sum_in(payload)
-        sums = decode_json(sources, Sources) if sources else {}
-        if source is None:
-            return None
         of_stream = sums.setdefault(source.name, {})
         difference = total - int(of_stream.get(source.subject, "0"))
     except ValueError:
         return None
     of_stream[source.subject] = str(total)
+    return difference
+
+
+def _encoded(sums: Sources) -> bytes:
+    """Return the value of Nats-Counter-Sources."""
     ordered = {name: dict(sorted(of_stream.items())) for name, of_stream in sorted(sums.items())}
-    return difference, msgspec.json.encode(ordered)
+    return msgspec.json.encode(ordered)
 
 
 def _with_field(header: bytes, name: bytes, value: bytes) -> bytes:
