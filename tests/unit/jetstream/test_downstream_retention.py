@@ -107,6 +107,52 @@ def test_a_restart_forgets_no_copy(fixture: ConsumerFixture) -> None:
     assert again.seqs == [4, 5, 6]
 
 
+def test_a_work_queue_keeps_what_its_consumer_has_not_acknowledged(tmp_path: Path) -> None:
+    """The copy has everything; messages that no consumer's filter matches leave the queue, jobs stay for their worker."""
+    fixture = ConsumerFixture(tmp_path)
+    fixture.create(retention="workqueue")
+    fixture.add("C", ack_policy="explicit", filter_subject="s.0")
+    box = sourcing(fixture)
+    for _ in range(2):
+        fixture.put(b"s.0", b"job")
+        fixture.put(b"s.1", b"nobody's")
+    fixture.advance(1.5, 0.5)
+    confirm(fixture, box)
+    assert [seq for seq, _ in fixture.held("S")] == [1, 3]
+    [first, second] = fixture.pull(batch=2).take()
+    fixture.ack(first)
+    assert [seq for seq, _ in fixture.held("S")] == [3]
+    again = fixture.restart()
+    assert [seq for seq, _ in again.held("S")] == [3]
+    again.ack(second)
+    assert again.held("S") == []
+
+
+def test_a_message_stays_until_all_its_copies_have_it(fixture: ConsumerFixture) -> None:
+    hub, backup = sourcing(fixture), sourcing(fixture, "$JS.S.bbbbbbbb", filter_subject="s.x")
+    fixture.fill(2)
+    fixture.advance(1.5, 0.5)
+    confirm(fixture, hub)
+    assert messages(fixture) == 2
+    confirm(fixture, backup)
+    assert messages(fixture) == 0
+
+
+def test_a_copy_that_is_given_up_leaves_a_work_queue_what_no_other_copy_has(tmp_path: Path) -> None:
+    fixture = ConsumerFixture(tmp_path)
+    fixture.create(retention="workqueue")
+    hub = sourcing(fixture)
+    backup = sourcing(fixture, "$JS.S.bbbbbbbb", name="BACKUP", filter_subject="s.>")
+    fixture.fill(3)
+    fixture.advance(1.5, 0.5)
+    confirm(fixture, hub)
+    fixture.fill(1)
+    assert messages(fixture) == 4
+    fixture.request("CONSUMER.DELETE.S.BACKUP")
+    fixture.leave(backup)
+    assert messages(fixture) == 1
+
+
 def test_other_consumers_of_an_interest_stream_keep_theirs(tmp_path: Path) -> None:
     fixture = ConsumerFixture(tmp_path)
     fixture.create(retention="interest")

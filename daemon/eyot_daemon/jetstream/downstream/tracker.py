@@ -66,8 +66,8 @@ class Releases(Protocol):
         """Note that a downstream has the messages between."""
         ...
 
-    def acked(self, consumer: HiddenConsumer, seqs: Iterable[int], txn: Txn) -> None:
-        """Note that a consumer is done with these messages."""
+    def copied(self, consumer: HiddenConsumer, seqs: Iterable[int], txn: Txn) -> None:
+        """Note that the downstream of a hidden consumer has these messages."""
         ...
 
 
@@ -464,7 +464,7 @@ class DownstreamTracker:
         txn = stream.store.begin()
         self.never_arrived.confirmed(key, found.seq, txn)
         if settled:
-            self.retention.acked(consumer, settled, txn)
+            self.retention.copied(consumer, settled, txn)
         assert consumer.push is not None
         # What earlier consumers sent, which it has: it resumes after it.
         self.retention.confirmed(done + 1, min(consumer.push.begun_after, found.seq), txn)

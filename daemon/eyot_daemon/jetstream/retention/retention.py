@@ -2,7 +2,8 @@
 
 With limits retention acknowledgements do not matter to the stream. A work queue removes a message as soon as its
 consumer has acknowledged it. With interest retention a message is removed when every consumer that it concerns has
-acknowledged it; one that concerns none is not stored at all.
+acknowledged it; one that concerns none is not stored at all. A message of a work queue that a downstream has confirmed
+is removed unless a consumer or another downstream still waits for it.
 
 A downstream that has read the stream counts as a consumer permanently, also while its link is down and its hidden
 consumer is deleted: messages that it has not confirmed are kept (`jetstream/downstream`).
@@ -42,7 +43,7 @@ RETRY_S = 1.0
 class Sweep:
     """The walk through one stream.
 
-    `unneeded` returns a predicate for messages that interest retention does not need any more. `overdue` are subjects with
+    `unneeded` returns a predicate for messages that the retention does not need any more. `overdue` are subjects with
     more messages than allowed, whose oldest ones are still to be found.
     """
 
@@ -121,7 +122,7 @@ class Sweep:
     def _unwanted(self) -> "Unwanted":
         config, count = self._stream.config, self._log.subject_count
         most = config.max_msgs_per_subject
-        unneeded = self._unneeded() if config.retention == "interest" else None
+        unneeded = None if config.retention == "limits" else self._unneeded()
 
         def unwanted(seq: int, subject: bytes) -> bool:
             return 0 < most < count(subject) or (unneeded is not None and unneeded(seq, subject))
@@ -254,13 +255,23 @@ class Retention:
         return bool(self.index.matching(subject)) or self._downstream.wants(subject)
 
     def acked(self, consumer: ConsumerPort, seqs: Iterable[int], txn: "Txn") -> None:
-        """Stage the removal of those of `seqs` that no consumer needs any more, now that `consumer` is done with them."""
-        retention = self._stream.config.retention
-        if retention == "limits":
+        """Stage the removal of those of `seqs` that no consumer needs any more, now that `consumer` is done with them.
+
+        In a work queue none does: a message has one consumer.
+        """
+        if self._stream.config.retention == "workqueue":
+            for seq in seqs:
+                self._log.remove(txn, seq, why=_CONSUMED)
+        else:
+            self.copied(consumer, seqs, txn)
+
+    def copied(self, consumer: ConsumerPort, seqs: Iterable[int], txn: "Txn") -> None:
+        """Stage the removal of those of `seqs` that nothing else needs, now that the downstream of hidden `consumer` has them."""
+        if self._stream.config.retention == "limits":
             return
         alone = not self._downstream.known and all(other is consumer for other in self._consumers.values())
         for seq in seqs:
-            if retention == "workqueue" or alone or not self._needed(seq, consumer):
+            if alone or not self._needed(seq, consumer):
                 self._log.remove(txn, seq, why=_CONSUMED)
 
     def is_leftover_of(self, consumer: ConsumerPort, seq: int) -> bool:
@@ -273,17 +284,17 @@ class Retention:
 
     def confirmed(self, first: int, last: int, txn: "Txn") -> None:
         """Stage the removal of messages between that a downstream turns out to have and nothing else needs."""
-        retention = self._stream.config.retention
-        if retention == "limits":
+        if self._stream.config.retention == "limits":
             return
         out, seq = self._downstream, max(first, self._log.state.first_seq)
         while seq <= min(last, self._log.committed_seq):
             read = self._log.read(seq, max_messages=READ_MESSAGES_MAX, max_bytes=READ_BYTES_MAX)
             for message in read.messages:
-                if message.seq > last or not out.has(message.seq, message.subject):
+                at, subject = message.seq, message.subject
+                if at > last or not out.has(at, subject):
                     continue
-                if retention == "workqueue" or not self._needed(message.seq):
-                    self._log.remove(txn, message.seq, why=_CONSUMED)
+                if not self._consumer_needs(at, subject) and not out.needs(at, subject):
+                    self._log.remove(txn, at, why=_CONSUMED)
             seq = read.next_seq
 
     def _needed(self, seq: int, but: ConsumerPort | None = None) -> bool:
@@ -291,25 +302,31 @@ class Retention:
         message = self._log.get(seq)
         if message is None:
             return False
-        consumers = self.index.matching(message.subject)
-        if any(consumer is not but and consumer.needs(seq, message.subject) for consumer in consumers):
-            return True
-        return self._downstream.needs(seq, message.subject)
+        return self._consumer_needs(seq, message.subject, but) or self._downstream.needs(seq, message.subject)
+
+    def _consumer_needs(self, seq: int, subject: bytes, but: ConsumerPort | None = None) -> bool:
+        consumers = self.index.matching(subject)
+        return any(consumer is not but and consumer.needs(seq, subject) for consumer in consumers)
 
     def drop_unneeded(self, txn: "Txn") -> None:
         """Stage the removal of every committed message that no consumer needs; of many messages, some later.
 
-        Called when a consumer was removed, or interest retention came into force.
+        Called when a consumer was removed, or interest retention came into force. A work queue keeps what no downstream has
+        for the next consumer.
         """
-        if self._stream.config.retention != "interest":
-            return
-        if not self._consumers and not self._downstream.known:
+        retention, known = self._stream.config.retention, self._downstream.known
+        if retention == "interest" and not self._consumers and not known:
             self._log.purge(txn, why=_CONSUMED)
-        else:
+        elif retention == "interest" or (retention == "workqueue" and known):
             self._sweep(txn)
 
     def drop_unneeded_now(self) -> None:
-        """Remove what no consumer needs in a transaction of its own: a consumer got other filters."""
+        """Remove what no consumer needs in a transaction of its own: a consumer got other filters.
+
+        A work queue keeps such messages for a later consumer.
+        """
+        if self._stream.config.retention != "interest":
+            return
         store = self._stream.store
         txn = store.begin()
         self.drop_unneeded(txn)
@@ -319,15 +336,18 @@ class Retention:
             store.abort(txn)
 
     def unneeded(self) -> "Unwanted":
-        """Return whether no consumer needs a message, with interest retention; to be asked of many messages.
+        """Return whether no consumer needs a message, without limits retention; to be asked of many messages.
 
         A stream that got interest retention while it had no consumers keeps what it holds, as in nats-server.
         """
         out, index = self._downstream, self.index
         if not self._consumers and not out.known:
             return lambda seq, subject: False
+        queue = self._stream.config.retention == "workqueue"
 
         def unneeded(seq: int, subject: bytes) -> bool:
+            if queue and not out.has(seq, subject):
+                return False
             return not any(consumer.needs(seq, subject) for consumer in index.matching(subject)) and not out.needs(
                 seq, subject
             )

@@ -409,7 +409,8 @@ class Stream:
         del self._consumers[consumer.name]
         self._woken.pop(consumer.name, None)
         self.retention.index.remove(consumer)
-        if self.config.retention == "interest" and txn is not None:
+        # A work queue keeps a worker's messages for the next one.
+        if txn is not None and (self.config.retention == "interest" or consumer.config.direct):
             self.retention.drop_unneeded(txn)
 
     def consumer_acked(self, consumer: ConsumerPort, seqs: Iterable[int], txn: "Txn") -> None:
