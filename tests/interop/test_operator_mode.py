@@ -143,6 +143,43 @@ def test_who_gets_in(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_value_in_a_template_is_one_part_of_a_subject(kind: str, tmp_path: Path) -> None:
+    """A name or tag with a space is not a queue's name, and a tag that is missing is not an empty one."""
+    allowed = ["{{name()}}", "x.{{name()}}", "pre-{{tag(none)}}", "u.{{tag(team)}}", "_INBOX.>"]
+    keys = [Key("A", 30), Key("A", 31), Key("A", 32)]
+    templates: list[dict[str, Any]] = [
+        {"sub": {"allow": allowed}},
+        {"pub": {"deny": ["{{name()}}"]}},
+        {"pub": {"deny": ["pre-{{tag(none)}}"]}},
+    ]
+    scopes = [
+        {
+            "kind": "user_scope",
+            "key": key.public,
+            "role": "r",
+            "template": {"subs": -1, "data": -1, "payload": -1} | one,
+        }
+        for key, one in zip(keys, templates, strict=True)
+    ]
+    config = operator_conf(OPERATOR.account(ALPHA, signing_keys=scopes))
+
+    async def scenario(door: Door) -> None:
+        def token(key: Key, name: str) -> str:
+            return key.user(
+                USER, claims={"name": name}, scoped=True, issuer_account=ALPHA.public, tags=["team:a b", "team:c"]
+            )
+
+        client = await door.enter(token(keys[0], "x y"))
+        permissions = (await ask(client, "$SYS.REQ.USER.INFO"))["data"]["permissions"]
+        assert permissions["subscribe"]["allow"] == ["u.c", "_INBOX.>"]
+        assert await door.is_in(token(keys[1], "xy"))
+        assert not await door.is_in(token(keys[1], "x y"))
+        assert not await door.is_in(token(keys[2], "xy"))
+
+    play(kind, tmp_path, config, scenario)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_exports_imports_and_permissions(kind: str, tmp_path: Path) -> None:
     activation = ALPHA.sign(BETA.public, {"type": "activation", "kind": "stream", "subject": "s.>"})
     exports = [

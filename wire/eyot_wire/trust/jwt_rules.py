@@ -16,6 +16,8 @@ from eyot_wire.trust.jwt import Claims, JwtError, SubjectRules, TimeRange, UserG
 
 _TEMPLATE: Final = re.compile(r"\{\{.*?\}\}")
 _TAG: Final = re.compile(r"(tag|account-tag)\((.*)\)", re.IGNORECASE)
+#: Stands for a tag that the user does not have: no subject with it is valid.
+_UNKNOWN: Final = " "
 #: The most subjects that the tags of one list may expand to.
 EXPANSIONS_MAX: Final = 4096
 
@@ -47,8 +49,10 @@ class Templates:
             return entries
         found: list[str] = []
         for entry in entries:
+            spaces = _TEMPLATE.sub("", entry).count(" ")  # before a queue's name; a value brings none
             for filled in self._filled(entry):
-                if all(subject.is_valid(part) for part in filled.encode().split(b" ", 1)):
+                parts = filled.encode().split(b" ", 1)
+                if filled.count(" ") == spaces and all(subject.is_valid(part) for part in parts):
                     found.append(filled)
                 elif must:
                     raise JwtError(f'template "{entry}" gives no valid subject')
@@ -81,7 +85,9 @@ class Templates:
         if tag is None:
             raise JwtError(f'template operation in "{entry}": "{name}" is not defined')
         prefix = f"{tag[2].lower()}:"
-        return tuple(one.removeprefix(prefix) for one in self._tags[tag[1].lower()] if one.startswith(prefix)) or ("",)
+        return tuple(one.removeprefix(prefix) for one in self._tags[tag[1].lower()] if one.startswith(prefix)) or (
+            _UNKNOWN,
+        )
 
 
 def network_of(source: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
