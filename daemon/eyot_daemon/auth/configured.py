@@ -181,8 +181,9 @@ class ConfigAuthenticator:
     def _by_certificate(self, peer: Peer) -> AuthResult | None:
         if not peer.certificate:
             return None
-        name = find_user(peer.certificate, self._users, self._users.__contains__)
-        return None if name is None else self._as_user(self._users[name], peer)
+        allowed = {name: user for name, user in self._users.items() if _may_come(user, peer)}
+        name = find_user(peer.certificate, allowed)
+        return None if name is None else self._as_user(allowed[name], peer)
 
     def _leaf_user(
         self, users: tuple[UserOptions, ...], connect: LeafConnect, nonce: str, peer: Peer
@@ -200,7 +201,7 @@ class ConfigAuthenticator:
         return self.passwords.matches(configured, connect.password)
 
     def _as_user(self, user: UserOptions, peer: Peer) -> AuthResult | None:
-        if user.connection_types and peer.connection_type not in user.connection_types:
+        if not _may_come(user, peer):
             return None
         permissions = user.permissions or self._account_permissions.get(user.account)
         if permissions is None and user.account == GLOBAL_ACCOUNT:
@@ -221,3 +222,7 @@ def signed(key: str, connect: Presented, nonce: str) -> bool:
     except nkey.NkeyError:
         return False
     return nkey.verify(key, nonce.encode(), signature)
+
+
+def _may_come(user: UserOptions, peer: Peer) -> bool:
+    return not user.connection_types or peer.connection_type in user.connection_types

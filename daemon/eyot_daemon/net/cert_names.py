@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,28 +24,44 @@ _GO_ORDER = (
     ("2.5.4.5", "SERIALNUMBER"),
 )
 _DOMAIN_COMPONENT = "0.9.2342.19200300.100.1.25"
+#: The names of types in distinguished names. The last two are more than nats-server knows.
+_TYPES = dict(_GO_ORDER) | {
+    _DOMAIN_COMPONENT: "DC",
+    "0.9.2342.19200300.100.1.1": "UID",
+    "1.2.840.113549.1.9.1": "E",
+}
+_ALIASES = {"EMAILADDRESS": "E"}
+
+#: One part of a distinguished name: how many attributes it has, and which.
+_Part = tuple[int, frozenset[tuple[str, str]]]
 
 
-def find_user(certificate: bytes, users: Iterable[str], known: Callable[[str], bool]) -> str | None:
-    """Return the user of a certificate (DER): by its e-mail addresses, DNS names, URIs, then its subject; None: no user.
+def find_user(certificate: bytes, users: Collection[str]) -> str | None:
+    """Return which of `users` a certificate (DER) names: by its e-mail addresses, DNS names, URIs, then its subject; None: no one.
 
-    The subject is compared part by part in any order, then as the text that Go makes of it, with and without its domain
-    components.
+    A user's name may be the subject as a distinguished name. One with the same parts in the same order comes before one with another
+    order. Then the subject is the text that Go makes of it, with and without its domain components.
     """
     from cryptography import x509
 
     cert = x509.load_der_x509_certificate(certificate)
     for name in _alternative_names(cert):
-        if known(name):
+        if name in users:
             return name
     parts = _parts(cert.subject)
-    for user in users:
-        if "=" in user and _parsed(user) == parts:
-            return user
+    if parts:
+        named = [(user, found) for user in users if "=" in user and (found := _parsed(user)) is not None]
+        for user, found in named:
+            if found == parts:
+                return user
+        wanted = Counter(parts)
+        for user, found in named:
+            if Counter(found) == wanted:
+                return user
     text = _go_text(cert.subject)
     domains = ",".join(f"DC={_escape(_text(part.value))}" for part in _of_type(cert.subject, _DOMAIN_COMPONENT))
     for name in (f"{text},{domains}" if domains else "", text):
-        if name and known(name):
+        if name and name in users:
             return name
     return None
 
@@ -68,21 +86,75 @@ def _alternative_names(cert: x509.Certificate) -> Iterable[str]:
         yield from names.get_values_for_type(kind)
 
 
-def _parts(name: x509.Name) -> list[frozenset[tuple[str, str]]]:
-    """Return the parts of a distinguished name in a canonical order."""
-    parts = [frozenset((one.oid.dotted_string, _text(one.value)) for one in rdn) for rdn in name.rdns]
-    return sorted(parts, key=sorted)
+def _parts(name: x509.Name) -> tuple[_Part, ...]:
+    """Return the parts of a certificate's subject, the last one first, as a distinguished name is written."""
+    return tuple(
+        _part([(_TYPES.get(one.oid.dotted_string, one.oid.dotted_string), _text(one.value)) for one in rdn])
+        for rdn in reversed(name.rdns)
+    )
 
 
-def _parsed(text: str) -> list[frozenset[tuple[str, str]]] | None:
-    from cryptography import x509
-    from cryptography.x509.oid import NameOID
+def _part(attributes: list[tuple[str, str]]) -> _Part:
+    return len(attributes), frozenset(attributes)
 
-    more = {"emailAddress": NameOID.EMAIL_ADDRESS, "E": NameOID.EMAIL_ADDRESS, "serialNumber": NameOID.SERIAL_NUMBER}
-    try:
-        return _parts(x509.Name.from_rfc4514_string(text, more))
-    except ValueError:
-        return None  # a user's name that is not a distinguished name
+
+@lru_cache(maxsize=16_384)
+def _parsed(text: str) -> tuple[_Part, ...] | None:
+    """Return the parts of a distinguished name (RFC 4514), read as nats-server reads it; None if the text is none."""
+    parts: list[_Part] = []
+    attributes: list[tuple[str, str]] = []
+    kind, value = "", bytearray()
+    data, at, spaces = text.encode(), 0, 0  # `spaces`: how many unescaped ones `value` ends in
+    while at < len(data):
+        char = data[at : at + 1]
+        at += 1
+        if char == b"=":
+            kind, spaces = _taken(value, spaces).upper(), 0
+            if data[at : at + 1] == b"#":
+                return None  # BER
+        elif char in (b",", b"+"):
+            if not kind:
+                return None
+            attributes.append((_ALIASES.get(kind, kind), _taken(value, spaces)))
+            kind, spaces = "", 0
+            if char == b",":
+                parts.append(_part(attributes))
+                attributes = []
+        elif char == b" ":
+            if value:
+                value += char
+                spaces += 1
+        else:
+            if char == b"\\":
+                char, at = _unescaped(data, at)
+                if not char:
+                    return None
+            value += char
+            spaces = 0
+    if value:
+        if not kind:
+            return None
+        attributes.append((_ALIASES.get(kind, kind), _taken(value, spaces)))
+        parts.append(_part(attributes))
+    return tuple(parts)
+
+
+def _taken(value: bytearray, spaces: int) -> str:
+    """Return what was read, without unescaped spaces at its end, and empty the buffer."""
+    taken = bytes(value[: len(value) - spaces]).decode("utf-8", "replace")
+    value.clear()
+    return taken
+
+
+def _unescaped(data: bytes, at: int) -> tuple[bytes, int]:
+    """Return the byte that follows a backslash, itself or in hexadecimal, and where it ends; b"": a mistake."""
+    char = data[at : at + 1]
+    if char and char in b' "#+,;<=>\\':
+        return char, at + 1
+    digits = data[at : at + 2]
+    if len(digits) < 2 or any(digit not in b"0123456789abcdefABCDEF" for digit in digits):
+        return b"", at
+    return bytes([int(digits, 16)]), at + 2
 
 
 def _of_type(name: x509.Name, dotted: str) -> list[x509.NameAttribute[str | bytes]]:
