@@ -58,6 +58,9 @@ GROUPS: Final = {
         "info": "show",
         "view": "show",
         "v": "show",
+        "cp": "copy",
+        "vi": "edit",
+        "-": "previous",
     },
 }
 #: Commands of `eyot` itself that the `nats` tool has within a group.

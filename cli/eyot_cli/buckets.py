@@ -2,43 +2,39 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import AsyncIterator
+from datetime import datetime
 from typing import Any
 
 import click
 from nats.aio.client import Client
 from nats.js.api import DeliverPolicy
-from nats.js.errors import APIError, NoStreamResponseError
 
 from eyot_cli.ages import age_ns
 from eyot_cli.answers import tell
-from eyot_cli.api import ask, why_refused
+from eyot_cli.api import ask
+from eyot_cli.bucket_changes import change_bucket
 from eyot_cli.confirm import confirm, force
-from eyot_cli.failure import Failure
+from eyot_cli.kv_entries import PUT, entries, entry_json, key_of, operation_of, shortened
+from eyot_cli.kv_keys import KEY_COMMANDS
 from eyot_cli.lazy import AliasGroup
-from eyot_cli.names import bucket_name, key_name, key_to_read
-from eyot_cli.refusals import Refusal, in_bucket, no_bucket
-from eyot_cli.show import console, count, print_json, print_payload, print_table, size, span
+from eyot_cli.moments import ago
+from eyot_cli.names import bucket_name
+from eyot_cli.refusals import in_bucket
+from eyot_cli.show import console, count, names_option, print_json, print_names, print_table, size, span
 from eyot_cli.sizes import size_bytes
-from eyot_cli.stored import Stored, get_stored, in_order, payload_member, stored_of
+from eyot_cli.stored import Stored
 from eyot_cli.stream_info import every_stream, info_of
+from eyot_cli.stream_options import name_value
 from eyot_cli.target import Target
-from eyot_wire.jetstream import error_codes as codes
 
-#: The operation of a marker; absent: the message is a value.
-_OPERATION = "KV-Operation"
-#: A marker that limits left in place of what they removed (ADR-43), and its reasons.
-_MARKER = "Nats-Marker-Reason"
-_EXPECTED = "Nats-Expected-Last-Subject-Sequence"
-_PUT, _DELETE, _PURGE = "PUT", "DEL", "PURGE"
+#: Markers that are younger stay after `compact`, as with nats.go's PurgeDeletes.
+_MARKERS_STAY_NS = 30 * 60 * 10**9
 
 
-def operation_of(message: Stored) -> str:
-    """Return PUT, DEL or PURGE."""
-    if _MARKER in message.headers:
-        return _DELETE if message.headers[_MARKER] == "Remove" else _PURGE
-    return message.headers.get(_OPERATION, _PUT)
+def _bucket_names(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    for each in given:
+        bucket_name(context, option, each)
+    return given
 
 
 @click.group(cls=AliasGroup)
@@ -55,7 +51,16 @@ def kv() -> None:
 @click.option("--storage", type=click.Choice(["file", "memory"]), default="file", help="file is on flash")
 @click.option("--replicas", type=click.IntRange(1, 5), default=1, help="copies in a cluster")
 @click.option("--description", default="", metavar="TEXT", help="what the bucket is for")
+@click.option(
+    "--marker-ttl", callback=age_ns, metavar="TIME", help="keys may have a --ttl, and leave a marker for so long"
+)
+@click.option("--compress/--no-compress", default=False, help="of a nats-server's files")
+@click.option("--metadata", multiple=True, metavar="NAME=VALUE", help="metadata of the stream")
 @click.option("--mirror", metavar="BUCKET[@DOMAIN]", help="be a copy of this bucket")
+@click.option("--mirror-domain", metavar="DOMAIN", help="the same, by two options")
+@click.option(
+    "--source", "sources", multiple=True, callback=_bucket_names, metavar="BUCKET", help="copy its keys into this one"
+)
 @click.pass_obj
 def add(
     target: Target,
@@ -67,7 +72,12 @@ def add(
     storage: str,
     replicas: int,
     description: str,
+    marker_ttl: int | None,
+    compress: bool,
+    metadata: tuple[str, ...],
     mirror: str | None,
+    mirror_domain: str | None,
+    sources: tuple[str, ...],
 ) -> None:
     """Make BUCKET."""
     config: dict[str, Any] = {
@@ -80,23 +90,95 @@ def add(
         config["subjects"] = [f"$KV.{bucket}.>"]
     else:
         name, _, domain = mirror.partition("@")
+        domain = mirror_domain or domain
         config["mirror"] = {"name": f"KV_{name}"} | ({"external": {"api": f"$JS.{domain}.API"}} if domain else {})
         config["mirror_direct"] = True
+    if marker_ttl:
+        config |= {"allow_msg_ttl": True, "subject_delete_marker_ttl": marker_ttl}
+    if compress:
+        config["compression"] = "s2"
+    if metadata:
+        config["metadata"] = dict(map(name_value, metadata))
+    if sources:
+        config["sources"] = [
+            {"name": f"KV_{each}", "subject_transforms": [{"src": f"$KV.{each}.>", "dest": f"$KV.{bucket}.>"}]}
+            for each in sources
+        ]
     with in_bucket("kv", bucket):
         found = target.with_client(lambda client: ask(target, client, f"STREAM.CREATE.KV_{bucket}", config))
     tell(target, found, f"bucket {bucket} is made")
 
 
+@kv.command("edit")
+@click.argument("bucket", callback=bucket_name)
+@click.option(
+    "--history", "max_msgs_per_subject", type=click.IntRange(1, 64), metavar="N", help="values to keep of each key"
+)
+@click.option("--ttl", "max_age", callback=age_ns, metavar="TIME", help="remove values after this time")
+@click.option(
+    "--max-value-size", "max_msg_size", callback=size_bytes, metavar="SIZE", help="bytes of one value at most"
+)
+@click.option("--max-bucket-size", "max_bytes", callback=size_bytes, metavar="SIZE", help="bytes of the bucket at most")
+@click.option("--replicas", "num_replicas", type=click.IntRange(1, 5), metavar="N", help="copies in a cluster")
+@click.option("--description", metavar="TEXT", help="what the bucket is for")
+@click.option("--metadata", multiple=True, metavar="NAME=VALUE", help="metadata, which keeps the other names")
+@click.pass_obj
+def edit(target: Target, /, bucket: str, **given: Any) -> None:
+    """Change what is given of BUCKET."""
+    with in_bucket("kv", bucket):
+        found = target.with_client(lambda client: change_bucket(target, client, f"KV_{bucket}", given))
+    tell(target, found, f"bucket {bucket} is changed")
+
+
+@kv.command("compact")
+@click.argument("bucket", callback=bucket_name)
+@force
+@click.pass_obj
+def compact(target: Target, bucket: str, force: bool) -> None:
+    """Remove what is left of deleted keys.
+
+    Markers of the last half hour stay, so that readers that were away see them.
+    """
+    confirm(f"remove the history of deleted keys of {bucket}?", forced=force)
+
+    async def remove(client: Client) -> int:
+        read = entries(target, client, bucket, ">", policy=DeliverPolicy.LAST_PER_SUBJECT, headers_only=True)
+        markers = [each async for each in read if operation_of(each) != PUT]
+        removed = 0
+        for each in markers:
+            is_new = datetime.fromisoformat(each.time) > ago(_MARKERS_STAY_NS)
+            body = {"filter": each.subject, "keep": 1} if is_new else {"filter": each.subject}
+            removed += (await ask(target, client, f"STREAM.PURGE.KV_{bucket}", body)).get("purged", 0)
+        return removed
+
+    with in_bucket("kv", bucket):
+        purged = target.with_client(remove)
+    tell(target, {"purged": purged}, f"{count(purged)} messages deleted")
+
+
 @kv.command("ls")
 @click.argument("bucket", required=False, callback=bucket_name)
+@click.argument("key", default=">")
+@names_option
+@click.option("--verbose", "-v", is_flag=True, help="revision and time of each key")
+@click.option("--display-value", is_flag=True, help="with --verbose: the values, too")
 @click.pass_obj
-def listing(target: Target, bucket: str | None) -> None:
-    """List the buckets, or the keys of BUCKET."""
+def listing(target: Target, bucket: str | None, key: str, names: bool, verbose: bool, display_value: bool) -> None:
+    """List the buckets, or the keys of BUCKET.
+
+    KEY may have wildcards.
+    """
+    if bucket is not None and verbose:
+        _list_entries(target, bucket, key, values=display_value)
+        return
     if bucket is not None:
-        _list_keys(target, bucket)
+        _list_keys(target, bucket, key)
         return
 
     found = target.with_client(lambda client: every_stream(target, client, "KV_"))
+    if names:
+        print_names([each["config"]["name"].removeprefix("KV_") for each in found], as_json=target.as_json)
+        return
     if target.as_json:
         print_json(found)
         return
@@ -109,10 +191,29 @@ def listing(target: Target, bucket: str | None) -> None:
     print_table("Buckets", columns, rows, "none in this account")
 
 
-def _list_keys(target: Target, bucket: str) -> None:
+def _list_entries(target: Target, bucket: str, key: str, *, values: bool) -> None:
+    async def read(client: Client) -> list[Stored]:
+        found = entries(target, client, bucket, key, policy=DeliverPolicy.LAST_PER_SUBJECT, headers_only=not values)
+        return sorted([each async for each in found if operation_of(each) == PUT], key=lambda each: each.subject)
+
+    with in_bucket("kv", bucket):
+        found = target.with_client(read)
+    if target.as_json:
+        told = [entry_json(bucket, each) for each in found]
+        print_json(told if values else [{name: each[name] for name in ("key", "revision", "created")} for each in told])
+        return
+    columns = ("Key", ">Revision", "Created", *(["Value"] if values else []))
+    rows = [
+        (key_of(bucket, each), count(each.seq), each.time, *([shortened(each.data)] if values else []))
+        for each in found
+    ]
+    print_table(f"Keys of {bucket}", columns, rows, "none")
+
+
+def _list_keys(target: Target, bucket: str, key: str) -> None:
     async def keys(client: Client) -> list[str]:
-        read = _entries(target, client, bucket, ">", policy=DeliverPolicy.LAST_PER_SUBJECT, headers_only=True)
-        return sorted([_key(bucket, each) async for each in read if operation_of(each) == _PUT])
+        read = entries(target, client, bucket, key, policy=DeliverPolicy.LAST_PER_SUBJECT, headers_only=True)
+        return sorted([key_of(bucket, each) async for each in read if operation_of(each) == PUT])
 
     with in_bucket("kv", bucket):
         found = target.with_client(keys)
@@ -144,222 +245,5 @@ def details(target: Target, bucket: str) -> None:
     print_table("", ("", ""), pairs, "")
 
 
-@kv.command("get")
-@click.argument("bucket", callback=bucket_name)
-@click.argument("key", callback=key_to_read)
-@click.option("--revision", type=click.IntRange(min=1), metavar="N", help="this revision instead of the last")
-@click.option("--raw", is_flag=True, help="the value alone, byte by byte")
-@click.pass_obj
-def get(target: Target, bucket: str, key: str, revision: int | None, raw: bool) -> None:
-    """Print the value of KEY."""
-    subject = f"$KV.{bucket}.{key}"
-    which: dict[str, Any] = {"last_by_subj": subject} if revision is None else {"seq": revision}
-    revisions = f"eyot kv history {bucket} {key} shows the revisions that are kept"
-    missing = _no_key(bucket, key) if revision is None else f"{bucket} has no revision {revision}: {revisions}"
-    with in_bucket("kv", bucket, missing):
-        found = target.with_client(lambda client: get_stored(target, client, f"KV_{bucket}", which))
-    if found.subject != subject:
-        raise Failure(f"revision {revision} is not one of {key}: {revisions}")
-    if operation_of(found) != _PUT:
-        raise Failure(f"{key} is deleted (revision {found.seq}): {revisions}")
-    if raw:
-        sys.stdout.buffer.write(found.data)
-        sys.stdout.buffer.flush()
-    else:
-        _print_entry(target, bucket, found)
-
-
-@kv.command("put")
-@click.argument("bucket", callback=bucket_name)
-@click.argument("key", callback=key_name)
-@click.argument("value", required=False)
-@click.pass_obj
-def put(target: Target, bucket: str, key: str, value: str | None) -> None:
-    """Set KEY to VALUE, or to standard input.
-
-    Prints the revision when it is on flash.
-    """
-    _tell_revision(target, target.with_client(lambda client: _write(target, client, bucket, key, _value(value), {})))
-
-
-@kv.command("create")
-@click.argument("bucket", callback=bucket_name)
-@click.argument("key", callback=key_name)
-@click.argument("value", required=False)
-@click.pass_obj
-def create(target: Target, bucket: str, key: str, value: str | None) -> None:
-    """Set KEY to VALUE unless it has a value."""
-    data = _value(value)
-
-    async def write(client: Client) -> int:
-        try:
-            return await _write(target, client, bucket, key, data, {_EXPECTED: "0"})
-        except APIError as error:
-            if error.err_code != codes.JSStreamWrongLastSequenceErrF:
-                raise
-        last = await get_stored(target, client, f"KV_{bucket}", {"last_by_subj": f"$KV.{bucket}.{key}"})
-        if operation_of(last) == _PUT:
-            raise Failure(
-                f"{key} has a value (revision {last.seq}): eyot kv update {bucket} {key} VALUE {last.seq} changes it"
-            )
-        return await _write(target, client, bucket, key, data, {_EXPECTED: str(last.seq)})
-
-    _tell_revision(target, target.with_client(write))
-
-
-@kv.command("update")
-@click.argument("bucket", callback=bucket_name)
-@click.argument("key", callback=key_name)
-@click.argument("value")
-@click.argument("revision", type=click.IntRange(min=0))
-@click.pass_obj
-def update(target: Target, bucket: str, key: str, value: str, revision: int) -> None:
-    """Set KEY to VALUE if its last revision is REVISION.
-
-    VALUE `-`: standard input.
-    """
-    data, expected = _value(None if value == "-" else value), {_EXPECTED: str(revision)}
-    try:
-        written = target.with_client(lambda client: _write(target, client, bucket, key, data, expected))
-    except Refusal as error:
-        if error.err_code != codes.JSStreamWrongLastSequenceErrF:
-            raise
-        last = f"eyot kv history {bucket} {key} shows the last revision, and 0 is that of a key without values"
-        raise Failure(f"{error.lines[0]}: {last}") from None
-    _tell_revision(target, written)
-
-
-@kv.command("del")
-@click.argument("bucket", callback=bucket_name)
-@click.argument("key", required=False, callback=key_name)
-@force
-@click.pass_obj
-def delete(target: Target, bucket: str, key: str | None, force: bool) -> None:
-    """Delete KEY, whose history stays, or the whole BUCKET."""
-    if key is not None:
-        marker = {_OPERATION: _DELETE}
-        revision = target.with_client(lambda client: _write(target, client, bucket, key, b"", marker))
-        tell(target, {"revision": revision}, f"{key} is deleted (revision {revision})")
-        return
-    confirm(f"delete the bucket {bucket} with all its keys?", forced=force)
-    with in_bucket("kv", bucket):
-        found = target.with_client(lambda client: ask(target, client, f"STREAM.DELETE.KV_{bucket}", {}))
-    tell(target, found, f"bucket {bucket} is deleted")
-
-
-@kv.command("purge")
-@click.argument("bucket", callback=bucket_name)
-@click.argument("key", callback=key_name)
-@force
-@click.pass_obj
-def purge(target: Target, bucket: str, key: str, force: bool) -> None:
-    """Delete KEY with its history."""
-    confirm(f"delete {key} with its history?", forced=force)
-    marker = {_OPERATION: _PURGE, "Nats-Rollup": "sub"}
-    revision = target.with_client(lambda client: _write(target, client, bucket, key, b"", marker))
-    tell(target, {"revision": revision}, f"{key} is purged (revision {revision})")
-
-
-@kv.command("history")
-@click.argument("bucket", callback=bucket_name)
-@click.argument("key")
-@click.pass_obj
-def history(target: Target, bucket: str, key: str) -> None:
-    """Show the values of KEY that are kept, oldest first."""
-
-    async def read(client: Client) -> list[Stored]:
-        return [each async for each in _entries(target, client, bucket, key, policy=DeliverPolicy.ALL)]
-
-    with in_bucket("kv", bucket):
-        found = target.with_client(read)
-    if not found:
-        raise Failure(_no_key(bucket, key))
-    if target.as_json:
-        print_json([_entry_json(bucket, each) for each in found])
-        return
-    rows = [(count(each.seq), operation_of(each), each.time, size(len(each.data)), _short(each.data)) for each in found]
-    print_table(f"{bucket} > {key}", (">Revision", "Operation", "Time", ">Size", "Value"), rows, "")
-
-
-@kv.command("watch")
-@click.argument("bucket", callback=bucket_name)
-@click.argument("key", default=">")
-@click.option("--count", "-n", "most", type=click.IntRange(min=1), help="end after so many")
-@click.pass_obj
-def watch(target: Target, bucket: str, key: str, most: int | None) -> None:
-    """Print the values of KEY, and every change.
-
-    KEY may have wildcards; without it all keys are shown.
-    """
-
-    async def follow(client: Client) -> None:
-        read = _entries(target, client, bucket, key, policy=DeliverPolicy.LAST_PER_SUBJECT, follow=True, most=most)
-        async for each in read:
-            if target.as_json:
-                print_json(_entry_json(bucket, each))
-            else:
-                console.print(
-                    each.time,
-                    f" {operation_of(each)} ",
-                    (_key(bucket, each), "bold"),
-                    f" {each.seq}: ",
-                    _short(each.data),
-                )
-
-    with in_bucket("kv", bucket):
-        target.with_client(follow)
-
-
-_SHOWN_MAX = 80
-
-
-async def _entries(
-    target: Target, client: Client, bucket: str, key: str, *, policy: DeliverPolicy, **how: Any
-) -> AsyncIterator[Stored]:
-    async for message in in_order(target, client, f"KV_{bucket}", f"$KV.{bucket}.{key}", policy=policy, **how):
-        yield stored_of(message)
-
-
-async def _write(target: Target, client: Client, bucket: str, key: str, data: bytes, headers: dict[str, str]) -> int:
-    """Store a value or a marker; return its revision. A domain is reached as ADR-8 says: by the prefix of its API."""
-    prefix = f"{target.api_prefix}." if target.is_elsewhere else ""
-    jetstream = target.jetstream(client)
-    try:
-        return (await jetstream.publish(f"{prefix}$KV.{bucket}.{key}", data, headers=headers or None)).seq
-    except NoStreamResponseError:
-        await why_refused(target, client, f"STREAM.INFO.KV_{bucket}", told=codes.JSStreamNotFoundErr)
-        raise no_bucket("kv", bucket) from None
-
-
-def _no_key(bucket: str, key: str) -> str:
-    return f"{bucket} has no key {key}: eyot kv ls {bucket} lists the keys"
-
-
-def _value(text: str | None) -> bytes:
-    return sys.stdin.buffer.read() if text is None else text.encode()
-
-
-def _key(bucket: str, entry: Stored) -> str:
-    return entry.subject.removeprefix(f"$KV.{bucket}.")
-
-
-def _entry_json(bucket: str, entry: Stored) -> dict[str, Any]:
-    found = {"bucket": bucket, "key": _key(bucket, entry), "revision": entry.seq, "created": entry.time}
-    return found | {"operation": operation_of(entry)} | payload_member("value", entry.data)
-
-
-def _print_entry(target: Target, bucket: str, entry: Stored) -> None:
-    if target.as_json:
-        print_json(_entry_json(bucket, entry))
-        return
-    console.print((f"{bucket} > {_key(bucket, entry)}", "bold"), f" revision {entry.seq}, created {entry.time}")
-    print_payload(entry.data.decode("utf-8", "replace"))
-
-
-def _short(data: bytes) -> str:
-    text = data.decode("utf-8", "replace")
-    return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 3] + "..."
-
-
-def _tell_revision(target: Target, revision: int) -> None:
-    tell(target, {"revision": revision}, f"revision {revision}")
+for command in KEY_COMMANDS:
+    kv.add_command(command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -13,7 +14,7 @@ from eyot_cli.confirm import confirm, force
 from eyot_cli.failure import Failure
 from eyot_cli.lazy import AliasGroup
 from eyot_cli.private_files import remove, write_private
-from eyot_cli.show import print_json, print_table
+from eyot_cli.show import names_option, print_json, print_names, print_table
 from eyot_cli.target import Target
 
 #: Members whose values are not shown.
@@ -34,9 +35,13 @@ def context() -> None:
 
 
 @context.command("ls")
+@names_option
 @click.pass_obj
-def list_contexts(target: Target) -> None:
+def list_contexts(target: Target, names: bool) -> None:
     """List the contexts; * marks the selected one."""
+    if names:
+        print_names(contexts.known(), as_json=target.as_json)
+        return
     selected = contexts.selected()
     rows, told = [], []
     for name in contexts.known():
@@ -143,6 +148,101 @@ def _given(target: Target) -> dict[str, Any]:
     if target.tls.first:
         given["tls_first"] = True
     return given
+
+
+@context.command("copy")
+@click.argument("source", shell_complete=_names)
+@click.argument("name")
+@click.option("--description", metavar="TEXT", help="what the context is for")
+@click.option("--select", "selects", is_flag=True, help="use it from now on")
+@click.pass_context
+def copy(click_context: click.Context, source: str, name: str, description: str | None, selects: bool) -> None:
+    """Make the context NAME from SOURCE.
+
+    The options of eyot itself change what they say, as those of eyot context add do.
+    """
+    found = contexts.members(source)
+    path = contexts.path_of(name)
+    if path.exists():
+        raise Failure(f"context {name} is there: eyot context rm {name} deletes it")
+    contexts.make_folder()
+    write_private(path, msgspec.json.format(msgspec.json.encode(found), indent=2))
+    click_context.invoke(add, name=name, description=description, selects=selects)
+
+
+@context.command("edit")
+@click.argument("name", shell_complete=_names)
+@click.pass_obj
+def edit(target: Target, name: str) -> None:
+    """Change the context NAME in the editor that EDITOR names.
+
+    A file that is no context is not taken.
+    """
+    before = contexts.path_of(name).read_text() if contexts.members(name) is not None else ""
+    try:
+        after = click.edit(before, extension=".json")
+    except click.ClickException as error:
+        raise Failure(f"{error.message}: EDITOR names another editor") from error
+    if after is None or after == before:
+        tell(target, {"saved": None}, f"context {name} is as it was")
+        return
+    try:
+        found = msgspec.json.decode(after, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise Failure(f"context {name} is as it was: {error}") from error
+    contexts.checked(name, found)
+    write_private(contexts.path_of(name), msgspec.json.format(msgspec.json.encode(found), indent=2))
+    tell(target, {"saved": name}, f"context {name} is saved")
+
+
+@context.command("unselect")
+@click.pass_obj
+def unselect(target: Target) -> None:
+    """Use no context from now on."""
+    before = contexts.selected()
+    if before is not None:
+        write_private(contexts.previous_path(), before.encode())
+        remove(contexts.selected_path())
+    tell(target, {"unselected": before}, f"context {before} is unselected" if before else "no context is selected")
+
+
+@context.command("previous")
+@click.pass_context
+def previous(click_context: click.Context) -> None:
+    """Use the context that was selected before."""
+    try:
+        name = contexts.previous_path().read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        name = ""
+    if not name:
+        raise Failure("no context was selected before: eyot context select NAME")
+    click_context.invoke(select, name=name)
+
+
+@context.command("validate")
+@click.argument("name", required=False, shell_complete=_names)
+@click.option("--connect", is_flag=True, help="connect with each, too")
+@click.pass_obj
+def validate(target: Target, name: str | None, connect: bool) -> None:
+    """Check the context NAME, or every one.
+
+    Exit status 1 if eyot cannot use one of them.
+    """
+    told: dict[str, str] = {}
+    for each in [name] if name else contexts.known():
+        try:
+            contexts.usable(each)
+            if connect:
+                replace(target, context=each).with_client(lambda client: client.flush())
+            told[each] = ""
+        except Failure as failure:
+            told[each] = failure.lines[0]
+    if target.as_json:
+        print_json([{"name": each, "error": why or None} for each, why in told.items()])
+    else:
+        print_table("Contexts", ("Name", "State"), [(each, why or "good") for each, why in told.items()], "none")
+    if any(told.values()):
+        raise Failure("a context cannot be used: eyot context edit NAME changes it")
 
 
 @context.command("rm")

@@ -8,13 +8,15 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import click
+import msgspec
 from nats.aio.client import Client
-from nats.js.api import ObjectInfo, ObjectMeta
+from nats.js.api import DeliverPolicy, ObjectInfo, ObjectMeta, ObjectMetaOptions
 from nats.js.errors import (
     BucketNotFoundError,
     DigestMismatchError,
@@ -27,13 +29,16 @@ from nats.js.object_store import ObjectStore
 from eyot_cli.ages import age_ns
 from eyot_cli.answers import tell
 from eyot_cli.api import ask
+from eyot_cli.bucket_changes import change_bucket
 from eyot_cli.confirm import confirm, force
 from eyot_cli.failure import Failure
 from eyot_cli.lazy import AliasGroup
+from eyot_cli.messages import parse_headers
 from eyot_cli.names import bucket_name
 from eyot_cli.refusals import in_bucket, no_bucket
-from eyot_cli.show import console, count, print_json, print_table, size
+from eyot_cli.show import console, count, names_option, print_json, print_names, print_table, size
 from eyot_cli.sizes import size_bytes
+from eyot_cli.stored import in_order, stored_of
 from eyot_cli.stream_info import every_stream, info_of
 from eyot_cli.target import Target
 
@@ -73,16 +78,35 @@ def add(
     tell(target, found, f"bucket {bucket} is made")
 
 
+@objects.command("edit")
+@click.argument("bucket", callback=bucket_name)
+@click.option("--ttl", "max_age", callback=age_ns, metavar="TIME", help="remove objects after this time")
+@click.option("--max-bucket-size", "max_bytes", callback=size_bytes, metavar="SIZE", help="bytes of the bucket at most")
+@click.option("--replicas", "num_replicas", type=click.IntRange(1, 5), metavar="N", help="copies in a cluster")
+@click.option("--description", metavar="TEXT", help="what the bucket is for")
+@click.option("--metadata", multiple=True, metavar="NAME=VALUE", help="metadata, which keeps the other names")
+@click.pass_obj
+def edit(target: Target, /, bucket: str, **given: Any) -> None:
+    """Change what is given of BUCKET."""
+    with in_bucket("object", bucket):
+        found = target.with_client(lambda client: change_bucket(target, client, f"OBJ_{bucket}", given))
+    tell(target, found, f"bucket {bucket} is changed")
+
+
 @objects.command("ls")
 @click.argument("bucket", required=False, callback=bucket_name)
+@names_option
 @click.pass_obj
-def listing(target: Target, bucket: str | None) -> None:
+def listing(target: Target, bucket: str | None, names: bool) -> None:
     """List the buckets, or the objects of BUCKET."""
     if bucket is not None:
-        _list_objects(target, bucket)
+        _list_objects(target, bucket, names=names)
         return
 
     found = target.with_client(lambda client: every_stream(target, client, "OBJ_"))
+    if names:
+        print_names([each["config"]["name"].removeprefix("OBJ_") for each in found], as_json=target.as_json)
+        return
     if target.as_json:
         print_json(found)
         return
@@ -94,7 +118,7 @@ def listing(target: Target, bucket: str | None) -> None:
     print_table("Object Buckets", ("Bucket", "Description", ">Bytes", "Sealed"), rows, "none in this account")
 
 
-def _list_objects(target: Target, bucket: str) -> None:
+def _list_objects(target: Target, bucket: str, *, names: bool) -> None:
     async def every(client: Client) -> list[ObjectInfo]:
         async with _bucket(target, client, bucket) as store:
             try:
@@ -103,6 +127,9 @@ def _list_objects(target: Target, bucket: str) -> None:
                 return []
 
     found = sorted(target.with_client(every), key=lambda each: each.name)
+    if names:
+        print_names([each.name for each in found], as_json=target.as_json)
+        return
     if target.as_json:
         print_json([each.as_dict() for each in found])
         return
@@ -149,10 +176,23 @@ def details(target: Target, bucket: str, name: str | None) -> None:
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path, allow_dash=True))
 @click.option("--name", metavar="NAME", help="name of the object; the file's without it")
 @click.option("--description", metavar="TEXT", help="what it is")
+@click.option("--header", "-H", multiple=True, metavar="NAME:VALUE", help="a header; may be given several times")
+@click.option("--chunk-size", callback=size_bytes, metavar="SIZE", help="bytes of one message at most; 128K without it")
+@click.option("--force", "-f", is_flag=True, expose_value=False, help="as in the nats tool; eyot does not ask")
 @click.pass_obj
-def put(target: Target, bucket: str, file: Path, name: str | None, description: str | None) -> None:
+def put(
+    target: Target,
+    bucket: str,
+    file: Path,
+    name: str | None,
+    description: str | None,
+    header: tuple[str, ...],
+    chunk_size: int | None,
+) -> None:
     """Store FILE (`-`: standard input) in BUCKET."""
     _at_home(target)
+    options = None if chunk_size is None else ObjectMetaOptions(max_chunk_size=chunk_size)
+    meta = ObjectMeta(description=description, headers=parse_headers(header), options=options)
     from_stdin = str(file) == "-"
     if from_stdin and name is None:
         raise click.UsageError("standard input needs a --name")
@@ -164,7 +204,7 @@ def put(target: Target, bucket: str, file: Path, name: str | None, description: 
 
     async def send(client: Client) -> ObjectInfo:
         async with _bucket(target, client, bucket) as store:
-            return await store.put(name, cast("BufferedIOBase", data), ObjectMeta(name=name, description=description))
+            return await store.put(name, cast("BufferedIOBase", data), replace(meta, name=name))
 
     with data:
         info = target.with_client(send)
@@ -241,6 +281,38 @@ def delete(target: Target, bucket: str, name: str | None, force: bool) -> None:
 
     target.with_client(remove)
     tell(target, {"success": True}, f"{name} is deleted")
+
+
+@objects.command("watch")
+@click.argument("bucket", callback=bucket_name)
+@click.option("--count", "-n", "most", type=click.IntRange(min=1), help="end after so many")
+@click.pass_obj
+def watch(target: Target, bucket: str, most: int | None) -> None:
+    """Print the objects of BUCKET, and every change."""
+
+    async def follow(client: Client) -> None:
+        read = in_order(
+            target,
+            client,
+            f"OBJ_{bucket}",
+            f"$O.{bucket}.M.>",
+            policy=DeliverPolicy.LAST_PER_SUBJECT,
+            follow=True,
+            most=most,
+        )
+        async for message in read:
+            told = msgspec.json.decode(message.data, type=dict[str, Any])
+            if target.as_json:
+                print_json(told)
+                continue
+            action = "DELETE" if told.get("deleted") else "PUT"
+            when = stored_of(message).time
+            console.print(
+                when, f" {action} {bucket} > ", (str(told.get("name")), "bold"), f": {size(told.get('size', 0))}"
+            )
+
+    with in_bucket("object", bucket):
+        target.with_client(follow)
 
 
 @objects.command("seal")

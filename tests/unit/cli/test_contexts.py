@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import nats.aio.client
 import pytest
 
@@ -269,3 +270,45 @@ def test_a_user_without_a_home(eyot: Run, dialed: list[dict[str, Any]], monkeypa
     eyot("pub", "a", "b")
     assert [each["url"] for each in dialed] == ["nats://127.0.0.1:4222"]
     assert "XDG_CONFIG_HOME names a place" in eyot("context", "add", "hub")[2]
+
+
+def test_a_context_is_copied_and_edited(eyot: Run, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(files, "hub", later=[1])
+    assert eyot("context", "copy", "hub", "lab", "--server", "nats://lab:1", "--description", "the lab")[0] == 0
+    made = json.loads((files / "context" / "lab.json").read_text())
+    assert made == WRITTEN_BY_NATS | {"url": "nats://lab:1", "description": "the lab", "later": [1]}
+    assert eyot("context", "cp", "hub", "lab")[2].startswith("eyot: context lab is there")
+    assert eyot("context", "copy", "none", "other")[2].startswith("eyot: no context none")
+    edits = iter([None, "{", '{"url": 1}', '{"url": "nats://other:1"}'])
+    monkeypatch.setattr(click, "edit", lambda _text, extension: next(edits))
+    assert eyot("context", "edit", "lab")[1] == "context lab is as it was\n"
+    assert eyot("context", "edit", "lab")[0] == 1
+    assert eyot("context", "edit", "lab")[0] == 1
+    assert json.loads((files / "context" / "lab.json").read_text()) == made
+    assert eyot("context", "vi", "lab")[1] == "context lab is saved\n"
+    assert json.loads((files / "context" / "lab.json").read_text()) == {"url": "nats://other:1"}
+    assert eyot("context", "ls", "-n")[1] == "hub\nlab\n"
+
+
+def test_the_selected_context_goes_and_comes_back(eyot: Run, files: Path) -> None:
+    for name in ("hub", "lab"):
+        write(files, name)
+    assert eyot("context", "previous")[0] == 1
+    eyot("context", "select", "hub")
+    eyot("context", "select", "lab")
+    assert eyot("context", "previous")[1] == "context hub is selected\n"
+    assert eyot("context", "previous")[1] == "context lab is selected\n"
+    assert eyot("context", "unselect")[1] == "context lab is unselected\n"
+    assert eyot("context", "unselect")[1] == "no context is selected\n"
+    assert eyot("context", "previous")[1] == "context lab is selected\n"
+
+
+def test_contexts_are_checked(eyot: Run, files: Path, dialed: list[dict[str, Any]]) -> None:
+    write(files, "hub")
+    assert eyot("context", "validate")[0] == 0
+    write(files, "bad", nsc="nsc://o/a/u")
+    status, out, err = eyot("context", "validate", "--json")
+    assert (status, err) == (1, "eyot: a context cannot be used: eyot context edit NAME changes it\n")
+    assert [(each["name"], each["error"] is None) for each in json.loads(out)] == [("bad", False), ("hub", True)]
+    assert eyot("context", "validate", "hub", "--connect")[0] == 1
+    assert {each["url"] for each in dialed} == {"nats://hub-1:4222", "nats://hub-2:4222"}
