@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from eyot_daemon.jetstream.consumer.delivery import BACKLOG_MAX
 from eyot_daemon.jetstream.consumer.push_delivery import FlowControl, PushDelivery, RateLimit
+from eyot_daemon.jetstream.consumer.reader import READ_BYTES_MAX
 from eyot_daemon.router.room import Room
 from eyot_store.errors import StoreError
 from eyot_sync.policy.stream_gate import FULL, Hold
@@ -185,11 +187,13 @@ def test_flow_control_stalls_and_goes_on(fixture: ConsumerFixture) -> None:
     assert len(box.messages) == 21
     fixture.account.publish(requests[0].reply, origin=fixture.client)
     fixture.commit()
+    fixture.run_on()
     assert len(box.messages) == 53  # the window has doubled
     while len(box.messages) < 60:
         latest = [got for got in box.got if got.reply.startswith(b"$JS.FC.")][-1]
         fixture.account.publish(latest.reply, origin=fixture.client)
         fixture.commit()
+        fixture.run_on()
     assert box.seqs == list(range(1, 61))
     assert [ack.consumer_seq for ack in box.acks] == list(range(1, 61))
 
@@ -241,10 +245,11 @@ def test_a_subscriber_that_does_not_read_is_waited_for(fixture: ConsumerFixture)
     fixture.account.subscribe(b"d.1", slow)
     fixture.commit()
     fixture.advance(1.0, step_s=0.1)
-    assert 8 <= len(slow.got) <= 16
+    got = len(slow.got)
+    assert BACKLOG_MAX <= got * 400_000 <= BACKLOG_MAX + 2 * READ_BYTES_MAX
     slow.out.clear()
     fixture.advance(1.0, step_s=0.1)
-    assert len(slow.got) > 16
+    assert len(slow.got) > got
 
 
 def test_a_client_that_does_not_read_is_waited_for(tmp_path: Path) -> None:
@@ -263,8 +268,8 @@ def test_a_client_that_does_not_read_is_waited_for(tmp_path: Path) -> None:
     slow.sub = fixture.account.subscribe(b"d.1", slow, sid=b"1")
     fixture.commit()
     fixture.advance(1.0, step_s=0.1)
-    assert 4 << 20 < len(slow.out) < 8 << 20
-    assert 10 < slow.sub.delivered == slow.out_msgs < 30
+    assert BACKLOG_MAX < len(slow.out) < BACKLOG_MAX + 2 * READ_BYTES_MAX
+    assert slow.sub.delivered == slow.out_msgs == len(slow.out) // 400_000 < 30
     slow.reads = True
     slow.flush()
     fixture.advance(1.0, step_s=0.1)

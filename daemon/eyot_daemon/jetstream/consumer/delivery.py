@@ -34,8 +34,9 @@ log = logging.getLogger("eyot.jetstream")
 TURN_MESSAGES_MAX = 1024
 #: The cost of an empty read in deliveries (it scanned many records).
 EMPTY_READ_COST = 256
-#: A client with more than this in its buffer, bytes, gets time to read.
-BACKLOG_MAX = 4 << 20
+#: A client with more than this in its buffer, bytes, gets time to read. As much as others wait for in a turn: since
+#: whoever waits for room is told, more would be no faster.
+BACKLOG_MAX = 1 << 20
 #: The same as a share of `max_pending`, where that is small: a turn adds up to twice `READ_BYTES_MAX`.
 BACKLOG_SHARE = 4
 #: The first and the longest pause before the next check, seconds; a receiver that makes room ends it (`Room`).
