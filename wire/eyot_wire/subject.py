@@ -19,9 +19,18 @@ def tokens(subject: bytes) -> list[bytes]:
     return subject.split(b".")
 
 
+def is_well_formed(subject: bytes) -> bool:
+    """Return whether a message can have the subject: tokens not empty, no white space.
+
+    A wildcard is an ordinary token here. As nats-server does, the broker takes a message for `a.>` from a client that
+    is not pedantic, and a stream stores the message.
+    """
+    return _WELL_FORMED(subject) is not None
+
+
 def is_valid(pattern: bytes) -> bool:
     """Return whether `pattern` may be subscribed to: tokens not empty, no white space, `>` only as the last token."""
-    if _WELL_FORMED(pattern) is None:
+    if not is_well_formed(pattern):
         return False
     return 62 not in pattern or REST not in pattern.split(b".")[:-1]
 
@@ -37,8 +46,8 @@ def is_literal(subject: bytes) -> bool:
 
 
 def is_valid_literal(subject: bytes) -> bool:
-    """Return whether `subject` is valid and free of wildcards, as a message's subject must be."""
-    return _WELL_FORMED(subject) is not None and is_literal(subject)
+    """Return whether `subject` is valid and free of wildcards, as a name or a pedantic client's subject must be."""
+    return is_well_formed(subject) and is_literal(subject)
 
 
 def matches(pattern: bytes, literal: bytes) -> bool:

@@ -67,6 +67,17 @@ def strip(value: Any) -> Any:
     return {k: v for k, v in value.items() if k != "last_active"} if isinstance(value, dict) else value
 
 
+def test_a_message_published_to_a_wildcard_comes_back(fixture: ConsumerFixture) -> None:
+    for subject in (b"s.>", b"s.*", b"s.*.b"):
+        fixture.put(subject)
+    held = fixture.held()
+    answer, data = take(fixture)
+    remove(fixture)
+    restore(fixture, answer, data)
+    assert fixture.held() == held
+    assert fixture.held() == restarted(fixture).held()
+
+
 def test_duplicates_are_known_after_a_restore(fixture: ConsumerFixture) -> None:
     fixture.put(b"s.id", b"once", {"Nats-Msg-Id": "1"})
     answer, data = take(fixture)

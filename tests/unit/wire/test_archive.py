@@ -382,13 +382,25 @@ def test_a_link_in_the_archive_is_refused() -> None:
 
 def test_subjects_that_are_none_are_refused() -> None:
     hash64 = hasher("S-1")
-    for subject in (b"a b", b"a..b", b"a.>", b"*", b"a\r\nPING"):
+    for subject in (b"a b", b"a..b", b"a.", b"", b"a\r\nPING"):
         record = encode_record(hash64, 1, 1, subject, b"", b"x")
         with pytest.raises(ArchiveError, match="sanity check failed"):
             BlockParser(hash64, "[1]").parse(record, 0, len(record), whole=True)
         entry = natsarc.encode_entry(b"state.json", 1, 0, b"", b"{}") + natsarc.encode_entry(subject, 1, 1, b"", b"x")
         with pytest.raises(ArchiveError, match="valid subject"):
             parts_of(S2Writer().write(natsarc.MAGIC + entry + natsarc.END))
+
+
+def test_a_message_may_have_a_wildcard_for_its_subject() -> None:
+    # A stream stores what a client publishes to `a.>` unless the client is pedantic.
+    hash64 = hasher("S-1")
+    for subject in (b"a.>", b"*", b"a.>.b"):
+        record = encode_record(hash64, 1, 1, subject, b"", b"x")
+        parser = BlockParser(hash64, "[1]")
+        parser.parse(record, 0, len(record), whole=True)
+        entry = natsarc.encode_entry(b"state.json", 1, 0, b"", b"{}") + natsarc.encode_entry(subject, 1, 1, b"", b"x")
+        flat = messages_in(parts_of(S2Writer().write(natsarc.MAGIC + entry + natsarc.END)))
+        assert [each.subject for each in parser.messages + flat] == [subject, subject]
 
 
 STATE = natsarc.encode_entry(b"state.json", 1, 0, b"", b'{"consumer_count":0}')

@@ -20,7 +20,7 @@ from collections.abc import Container
 from eyot_wire.archive.errors import ArchiveError
 from eyot_wire.archive.native import HighwayHash64
 from eyot_wire.archive.values import ArchivedMessage
-from eyot_wire.subject import is_valid_literal
+from eyot_wire.subject import is_well_formed
 
 RECORD_MAX = 32 << 20
 """nats-server treats a longer record as damage."""
@@ -115,7 +115,7 @@ class BlockParser:
                     body = content
                     if has_header:
                         body += _header_length.unpack_from(data, content - 4)[0]
-                    if body > stop or not is_valid_literal(subject):
+                    if body > stop or not is_well_formed(subject):
                         raise self._bad("sanity check failed", at - start)
                     self.first = self.first or seq
                     self.messages.append(ArchivedMessage(seq, ts_ns, subject, data[content:body], data[body:stop]))

@@ -28,7 +28,7 @@ from eyot_wire.archive.values import (
 from eyot_wire.archive.varint import BYTES_MAX, unzigzag, uvarint, varint
 from eyot_wire.archive.window import MORE, Wait, Window
 from eyot_wire.go.time import ZERO_TIME, rfc3339_to_ns
-from eyot_wire.subject import is_valid_literal
+from eyot_wire.subject import is_well_formed
 from eyot_wire.untrusted import decode_json
 
 MAGIC = b"NATSARC1"
@@ -137,7 +137,7 @@ def _messages(window: Window, before: int, give: Callable[[Part], None]) -> Gene
             break
         if entry.seq <= last:
             raise ArchiveError(f"message sequence {entry.seq} out of order")
-        if not is_valid_literal(entry.name):
+        if not is_well_formed(entry.name):
             raise ArchiveError(f"message sequence {entry.seq} has no valid subject")
         last = entry.seq
         size = entry.header_size
