@@ -8,11 +8,12 @@ pyproject.toml.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _ManifestMergeManager, _OverwriteFiles
 
@@ -51,11 +52,21 @@ class Commit:
 class _Transaction(Transaction):
     """A transaction that is repeated only where no other writer named one of its positions."""
 
+    _known: tuple[TableMetadata, Any, TableMetadata] | None = None  # base, updates, both together
+
     def __init__(self, table: Table, positions: Mapping[str, int], *, rebase: bool) -> None:
         super().__init__(table)
         self._rebase = rebase
         self._named = [f"{POSITION}{name}" for name in positions]
         self._seen = self._texts()
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """The metadata with the updates so far. pyiceberg would copy it with all snapshots at each of fifteen looks."""
+        base, updates = self._table.metadata, self._updates
+        if self._known is None or self._known[0] is not base or self._known[1] is not updates:
+            self._known = (base, updates, super().table_metadata if updates else base)
+        return self._known[2]
 
     def _texts(self) -> list[str | None]:
         held = self._table.metadata.properties
