@@ -16,6 +16,7 @@ GROUPS: Final = {
         "publish": "pub",
         "req": "request",
         "s": "stream",
+        "srv": "server",
         "st": "stream",
         "str": "stream",
         "subscribe": "sub",
@@ -45,6 +46,7 @@ GROUPS: Final = {
         "list": "ls",
         "nfo": "info",
     },
+    "server": {"list": "ls", "req": "request"},
     "kv": {"new": "add", "list": "ls", "rm": "del", "status": "info", "view": "info"},
     "object": {"rm": "del", "show": "info", "i": "info"},
     "context": {

@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "consumer": Place("eyot_cli.consumers", "consumer", "List, make, change, read and delete consumers."),
     "account": Place("eyot_cli.account", "account", "Show who this login is, and what its account uses."),
     "rtt": Place("eyot_cli.account", "rtt", "Measure round trips to the server."),
+    "server": Place("eyot_cli.server.group", "server", "Check servers, and list those of the system account."),
     "context": Place("eyot_cli.context_commands", "context", "Named connections, shared with the nats tool."),
     "kv": Place("eyot_cli.buckets", "kv", "Key-value buckets."),
     "object": Place("eyot_cli.objects", "objects", "Object buckets: files of any size."),
