@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from eyot_daemon.client.clients import Clients, ClosedClient
 from eyot_daemon.client.served import ServedClient
@@ -18,6 +18,7 @@ from eyot_wire.subject import overlaps
 
 _NS = 1_000_000_000
 CONNZ_LIMIT = 1024
+EVERYTHING = ">"
 
 CONNECTION_TYPES = {"STANDARD": "nats", "WEBSOCKET": "websocket", "MQTT": "mqtt", "MQTT_WS": "mqtt"}
 
@@ -70,6 +71,8 @@ class ConnzQuery(Struct, frozen=True, kw_only=True):
 
 def connz(clients: Clients, query: ConnzQuery) -> Json:
     """Return the page. Raises BadQuery for an unknown sort key, and for a subject without its account."""
+    if query.filter_subject == EVERYTHING:  # filters nothing, not even connections without a subscription
+        query = structs.replace(query, filter_subject="")
     if query.filter_subject and not query.account:
         raise BadQuery("filter by subject only valid with account filtering")
     key, reverse = _sort_key(query)

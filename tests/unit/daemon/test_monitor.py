@@ -128,6 +128,9 @@ async def test_connz(up: Running, http: httpx.AsyncClient) -> None:
     assert [row["cid"] for row in (await page(http, "/connz?acc=A&filter_subject=a.b"))["connections"]] == [1]
     assert (await page(http, "/connz?cid=1&subs=1"))["connections"][0]["subscriptions_list"] == ["a.*", "b"]
     assert (await http.get("/connz?filter_subject=a.b")).status_code == 400
+    # `>` filters nothing: it needs no account, and the second connection has no subscription.
+    assert [row["cid"] for row in (await page(http, "/connz?filter_subject=%3E"))["connections"]] == [1, 2]
+    assert [row["cid"] for row in (await page(http, "/connz?acc=B&filter_subject=%3E"))["connections"]] == [2]
     assert (await http.get("/connz?sort=nonsense")).status_code == 400
     assert (await http.get("/connz?limit=%2B1&auth=TRUE")).status_code == 200
     for query in ("limit=x", f"offset={2**63}", f"limit={'9' * 5000}", "auth=tRue", "subs=2"):
@@ -138,6 +141,7 @@ async def test_connz(up: Running, http: httpx.AsyncClient) -> None:
         await trio.sleep(0.005)
     closed = (await page(http, "/connz?state=closed&auth=1"))["connections"]
     assert [(row["cid"], row["reason"], row["in_msgs"]) for row in closed] == [(2, "Protocol Violation", 3)]
+    assert (await page(http, "/connz?state=closed&filter_subject=%3E"))["total"] == 1
     assert (await page(http, "/connz?state=all&sort=stop"))["total"] == 2
 
 
