@@ -32,6 +32,9 @@ _RATIO_MAX = 8.0
 _RATIO_SHARE = 0.25
 #: Shorter slices are no measure of compression.
 _RATIO_SAMPLE_MIN = 256
+#: With `s2_auto`, slices up to this go uncompressed while the distance is not known: the handshake is not worth the memory of
+#: the compressor, which a near link never loads.
+_EARLY_MAX = 4096
 #: Counted for each block in a turn, however little it contains.
 _BLOCK_COST = 256
 
@@ -110,7 +113,8 @@ class LeafCodec:
         """Return the wire bytes of a slice."""
         if self._reader is None or not data:
             return data
-        compress = self.level(rtt_s) != UNCOMPRESSED
+        is_early = rtt_s is None and self.mode == AUTO and len(data) <= _EARLY_MAX
+        compress = not is_early and self.level(rtt_s) != UNCOMPRESSED
         packed = self._chunks(data, compress=compress)
         if not compress:
             self.ratio = 1.0

@@ -14,6 +14,7 @@ from eyot_sync.leaf.compression import LeafCompression, UnknownMode
 from eyot_sync.leaf.events import Closed, LeafEvent
 from eyot_sync.leaf.session import LeafSession
 from eyot_sync.leaf.state import State
+from eyot_wire.archive import s2
 from eyot_wire.archive.errors import ArchiveError
 from eyot_wire.archive.s2 import chunks, masked_crc
 from eyot_wire.frames import LeafMsg
@@ -89,6 +90,19 @@ def test_every_pair_of_modes_links(leaf: str, hub: str) -> None:
     assert (b"x" * 2000 not in wire) is (s2 and pair.leaf.compression != "s2_uncompressed")
     assert wire.startswith(b"LMSG") is not s2
     assert LeafMsg(b"a", b"", b"", b"x" * 2000, ()) in pair.hub.receive(wire, 1.0)
+
+
+def test_a_near_link_in_s2_auto_never_compresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handshake included, when the distance is not known yet: it does not load the compressor."""
+
+    def compressed(piece: bytes) -> bytes:
+        raise AssertionError(f"compressed {piece[:40]!r}")
+
+    monkeypatch.setattr(s2, "_compressed", compressed)
+    pair = joined(mode("s2_auto"), mode("s2_auto"))
+    assert pair.leaf.is_open
+    assert pair.leaf.sender.send(b"a", b"", b"", b"x" * 2000)
+    assert LeafMsg(b"a", b"", b"", b"x" * 2000, ()) in pair.hub.receive(pair.leaf.data_to_send(), 1.0)
 
 
 MESSAGE = st.one_of(
