@@ -93,6 +93,45 @@ def test_users_of_the_global_account_hear_of_refusals(
         server.kill()
 
 
+@pytest.mark.parametrize("kind", [Eyotd, NewerNatsServer])
+def test_who_never_logs_in_leaves_the_global_account(
+    kind: Callable[[str, Path], ServerProcess], tmp_path: Path
+) -> None:
+    users = "accounts { A { users: [ {user: a, password: a} ] }, SYS { users: [ {user: s, password: s} ] } }\n"
+    server = kind(users + "system_account: SYS\n", tmp_path)
+    server.start()
+    try:
+        with RawClient(server.client_port, user="s", **{"pass": "s"}) as system:
+            system.ask(b"SUB $SYS.ACCOUNT.$G.DISCONNECT 1\r\nSUB $SYS.SERVER.*.CLIENT.AUTH.ERR 2\r\n")
+            for sent, user in ((b'CONNECT {"user":"a","pass":"b"}\r\n', "a"), (b"PUB a 0\r\n\r\n", "")):
+                with RawClient(server.client_port, connect=None) as client:
+                    client.send(sent)
+                    client.rest()
+                events = dict(next_event(system, "Authentication Failure") for _ in range(2))
+                refused = f"$SYS.SERVER.{system.info['server_id']}.CLIENT.AUTH.ERR"
+                assert events.keys() == {refused, "$SYS.ACCOUNT.$G.DISCONNECT"}
+                assert {(event["acc"], event.get("user", "")) for event in events.values()} == {("$G", user)}
+            RawClient(server.client_port, connect=None).sock.close()
+            subject, event = next_event(system, "Client Closed")
+            assert (subject, event["acc"]) == ("$SYS.ACCOUNT.$G.DISCONNECT", "$G")
+    finally:
+        server.kill()
+
+
+def next_event(listener: RawClient, reason: str) -> tuple[str, dict[str, Any]]:
+    """Return the next event with this reason (the test's own first connections end, too): its subject, and the client."""
+    while True:
+        line = listener.until(b"\r\n")
+        assert line, "the connection ended"
+        if line == b"PING\r\n":
+            listener.send(b"PONG\r\n")
+        if line.startswith(b"MSG "):
+            words = line.split()
+            event: dict[str, Any] = json.loads(listener.exactly(int(words[-1]) + 2))
+            if event["reason"] == reason:
+                return words[1].decode(), event["client"]
+
+
 LEAF_CONFIG = """
 server_name: pump
 accounts { B { users: [ {user: b, password: b} ] }, SYS { users: [ {user: s, password: s} ] } }

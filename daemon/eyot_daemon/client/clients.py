@@ -101,9 +101,8 @@ class Clients(ClientContext):
         if self.connections.pop(client.cid, None) is None:
             return
         _add(self._past, client)
-        if client.account_name:
-            for listener in self.departure_listeners:
-                listener(client)
+        for listener in self.departure_listeners:
+            listener(client)
         token = client.token
         self.closed.append(
             ClosedClient(

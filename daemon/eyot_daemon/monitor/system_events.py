@@ -88,11 +88,13 @@ class SystemEvents:
         )
 
     def _departed(self, client: ServedClient) -> None:
-        name = client.account_name
-        account = self._broker.accounts.get(name)
-        if account is None:
-            return
-        self._connections(account)
+        """Publish the end of a connection; one that never logged in ends in the global account, as with nats-server."""
+        name = client.account_name or GLOBAL_ACCOUNT
+        account = self._broker.accounts.get(client.account_name)
+        if account is not None:
+            self._connections(account)
+        elif client.account_name:
+            return  # the account is gone
         self._publish(f"$SYS.ACCOUNT.{name}.DISCONNECT", lambda: self._end(client, client.close_reason))
 
     def _link_arrived(self, link: LeafConnection) -> None:
