@@ -110,12 +110,14 @@ bench-fleet: venv  ## thousands of light leaf nodes at a cluster of three nats-s
 trust-walk: venv  ## nsc and eyot trust in turn on one store, against nats-server and eyotd; NSC=PATH of an nsc
 	@$(BIN)/python tests/support/trust_walk.py --nsc $(or $(NSC),nsc)
 
-hub-kills: venv  ## SIGKILL for drivers and workers of every job and of the sink, KILLS (20) each; SEED=n to repeat
+hub-kills: venv  ## SIGKILL for drivers and workers of every job and of the sink, in both formats, KILLS (20) each; SEED=n to repeat
 	@$(NEEDS) nats spark
 	$(BIN)/python tests/support/ingest_kills.py --kills $(or $(KILLS),20) --packed --restarts $(if $(SEED),--seed $(SEED))
 	$(BIN)/python tests/support/ingest_kills.py --kills $(or $(KILLS),20) --format iceberg $(if $(SEED),--seed $(SEED))
 	$(BIN)/python tests/support/table_kills.py --kills $(or $(KILLS),20) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python tests/support/table_kills.py --kills $(or $(KILLS),20) --format iceberg $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/support/lake_kills.py --kills $(or $(KILLS),20) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/support/lake_kills.py --kills $(or $(KILLS),20) --format iceberg $(if $(SEED),--seed $(SEED))
 	$(BIN)/python tests/support/sink_kills.py --kills $(or $(KILLS),20) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python tests/support/sink_kills.py --kills $(or $(KILLS),20) --speculation $(if $(SEED),--seed $(SEED))
 

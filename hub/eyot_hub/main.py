@@ -236,6 +236,8 @@ def _erase(spark: SparkSession, config: Config, options: argparse.Namespace, sho
     results = eraser.resume() if options.resume else [eraser.erase(options.device, options.subject)]
     for done in results:
         show.value(asdict(done), _erased_text(done))
+    if not results and not show.as_json:
+        print("no erasure is unfinished; one that was killed before it was noted has done nothing: give it again")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The jobs behind ingest killed at random: aggregate, gaps, fleet, backfill, maintain. Then every table is compared with plain Python.
+"""The jobs behind ingest killed at random: aggregate, gaps, fleet, backfill, maintain, devices. Then every table is compared with plain Python.
 
     python tests/support/table_kills.py --kills 20 --seed 7
 
@@ -33,7 +33,7 @@ from support.nats_server import NatsServer
 from support.streams import Message, Streams
 
 STREAM = "READINGS"
-JOBS = ("aggregate", "gaps", "fleet", "backfill", "maintain")
+JOBS = ("aggregate", "gaps", "fleet", "backfill", "maintain", "devices")
 DEVICES = 5
 EXPIRED = "d4"  # all of its readings are older than it keeps them; backfill brings them back, and maintain removes them
 CONFIG = """
@@ -72,6 +72,7 @@ keep = "24h"
 "spark.sql.shuffle.partitions" = "2"
 """
 WAIT_S_MAX = 300.0
+DEVICES_TRIES = 3
 POLL_S = 0.005
 
 
@@ -101,11 +102,14 @@ class Trial:
         self._readings: list[Reading] = []
         self._published = self._poison = 0
         self._deleted: list[int] = []
+        self._gone: list[int] = []  # the same as numbers of readings
+        self._devices = True  # whether they run: a streaming query takes long to start
         self._lasted = dict.fromkeys(JOBS, 2.0)  # seconds, as last seen
 
     def run(self, kills: int, report: bool = False, until: float = math.inf, jobs: tuple[str, ...] = JOBS) -> None:
         """Kill each job so often, but nothing after `until` (monotonic); let one turn end, and check everything."""
         plan = [job for job in jobs for _ in range(kills)]
+        self._devices = "devices" in jobs
         job = None
         while plan and time.monotonic() < until:
             self.publish()
@@ -139,6 +143,7 @@ class Trial:
         self._poison += 1
         # Bronze may have been faster than the deletion: then the reading counts.
         self._deleted.append(first + gone)
+        self._gone.append(len(self._readings) + gone)
         self._readings += fresh
 
     def check_nothing_twice(self) -> None:
@@ -149,6 +154,7 @@ class Trial:
             ("gold/minute", ["device", "metric", "window_start"]),
             ("gaps", ["kind", "domain", "stream", "epoch", "first_sequence"]),
             ("fleet", ["device"]),
+            ("devices", ["device"]),
         ):
             rows = self._rows(table, key)
             twice = rows.num_rows - rows.group_by(key).aggregate([]).num_rows
@@ -177,14 +183,26 @@ class Trial:
         fleet = {row["device"]: row["readings"] for row in self._rows("fleet", ["device", "readings"]).to_pylist()}
         fleet.pop(EXPIRED, None)  # as many as silver had when fleet looked
         assert fleet == Counter(device for device, _, _ in readings)
+        if self._devices:
+            self._check_devices()
         gaps = self._rows("gaps", ["first_sequence", "last_sequence", "status"]).to_pylist()
         named = {n for gap in gaps for n in range(gap["first_sequence"], gap["last_sequence"] + 1)}
         assert named == holes
         assert {gap["status"] for gap in gaps} <= {"deleted"}
 
+    def _check_devices(self) -> None:
+        """The streaming query may have been faster than deletions. It reads the stream, so no reading is too old."""
+        sent = Counter(device for device, _, _ in self._readings)
+        gone = Counter(self._readings[number][0] for number in self._gone)
+        for row in self._rows("devices", ["device", "readings"]).to_pylist():
+            device, counted = row["device"], row["readings"]
+            assert sent[device] - gone[device] <= counted <= sent[device], (device, counted, sent[device], gone[device])
+            sent.pop(device)
+        assert not sent
+
     def summary(self) -> str:
         kills = ", ".join(f"{what} {count}" for what, count in sorted(self.killed.items()))
-        return f"{self._published:,} readings, {self._poison} poison; silver, quarantine, gold, gaps and fleet as they must be; {kills}"
+        return f"{self._published:,} readings, {self._poison} poison; silver, quarantine, gold, gaps, fleet and devices as they must be; {kills}"
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -200,6 +218,7 @@ class Trial:
         return held
 
     def _live(self, *more: str) -> JobProcess:
+        more = (*more, "devices") if self._devices else more
         self._now.unlink(missing_ok=True)
         return JobProcess([__file__, "--live", str(self._toml), str(self._now), *more], self.folder / "jobs.log")
 
@@ -248,25 +267,31 @@ class Trial:
         return pa.concat_tables(parts) if parts else pa.table({name: pa.array([], pa.int64()) for name in columns})
 
 
-def live(toml: str, now: Path, once: bool) -> int:
+def live(toml: str, now: Path, *, once: bool, devices: bool) -> int:
     """The jobs in turn until somebody ends it, or `once`; the status of the first that fails."""
     from eyot_hub.main import main as eyot_hub
 
+    turn = [
+        ["ingest", "--once"],
+        ["aggregate", "--once"],
+        ["gaps"],
+        ["fleet"],
+        ["backfill"],
+        ["maintain", "--once"],
+        *([["devices", "--once"]] if devices else []),
+    ]
     while True:
-        for arguments in (
-            ["ingest", "--once"],
-            ["aggregate", "--once"],
-            ["gaps"],
-            ["fleet"],
-            ["backfill"],
-            ["maintain", "--once"],
-        ):
+        for arguments in turn:
             part = now.with_suffix(".part")
             part.write_text(arguments[0])
             part.rename(now)
-            status = eyot_hub([*arguments[:1], "-c", toml, *arguments[1:]])
-            if status:
-                return status
+            # Spark gives the worker of a streaming source ten seconds to start; without it the query fails.
+            for left in range(DEVICES_TRIES if arguments[0] == "devices" else 1, 0, -1):
+                status = eyot_hub([*arguments[:1], "-c", toml, *arguments[1:]])
+                if not status:
+                    break
+                if left == 1:
+                    return status
         if once:
             return 0
 
@@ -291,5 +316,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--live"]:
-        sys.exit(live(sys.argv[2], Path(sys.argv[3]), "once" in sys.argv[4:]))
+        told = sys.argv[4:]
+        sys.exit(live(sys.argv[2], Path(sys.argv[3]), once="once" in told, devices="devices" in told))
     main()

@@ -378,6 +378,7 @@ def test_the_command(
         "erasure 2: d2: bronze 30, quarantine 4, silver/readings 8; files of older"
     )
     assert main(["erase", "-c", str(toml), "--resume"]) == 0
+    assert capsys.readouterr().out.startswith("no erasure is unfinished")
     assert main(["erase", "-c", str(toml), "--device", "d2", "--subject", "a..b"]) == 2
     assert "--subject: 'a..b' is no subject" in capsys.readouterr().err
     for arguments in ([], ["--resume", "--device", "d"]):
