@@ -13,7 +13,7 @@ from types import TracebackType
 import pyspark
 
 ROOT = Path(__file__).parents[2]
-START_S = 120.0
+START_S = 300.0
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
@@ -50,7 +50,12 @@ class SparkConnect:
             self._process = subprocess.Popen(
                 command, stdout=log, stderr=subprocess.STDOUT, env=environment, cwd=self._folder
             )
-        self.url = f"sc://127.0.0.1:{self._port(self._process)}"
+        try:
+            self.url = f"sc://127.0.0.1:{self._port(self._process)}"
+        except BaseException:
+            self._process.kill()
+            self._process.wait()
+            raise
         return self
 
     def __exit__(
