@@ -74,7 +74,8 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
         if name not in _COLUMNS:
             raise HubError(f"column '{name}' is not one of the sink's: {', '.join(_COLUMNS)}")
         if not isinstance(kind, _COLUMNS[name]):
-            raise HubError(f"column '{name}' has type {kind.simpleString()}")
+            wanted = " or ".join(one.typeName() for one in _COLUMNS[name])
+            raise HubError(f"column '{name}' has type {kind.simpleString()}; it must be {wanted}")
         if isinstance(kind, MapType) and not isinstance(kind.valueType, StringType | NullType):
             raise HubError(f"column '{name}' has type {kind.simpleString()}; its values must be strings")
     if "payload" not in have:

@@ -165,7 +165,7 @@ def test_a_streaming_query_writes_each_row_once(spark: SparkSession, streams: St
         ("'s' AS subject", {}, "column 'payload' is missing"),
         ("'x' AS payload", {}, "option 'subject' is missing"),
         ("'s' AS subject, 'x' AS payload", {"subject": "s"}, "option 'subject' and a column of that name"),
-        ("'s' AS subject, 1 AS payload", {}, "column 'payload' has type int"),
+        ("'s' AS subject, 1 AS payload", {}, "column 'payload' has type int; it must be binary or string"),
         ("'s' AS subject, 'x' AS payload, 1 AS size", {}, "column 'size' is not one of the sink's"),
         ("'s.*' AS subject, 'x' AS payload", {}, "is not a valid subject"),
         ("'none' AS subject, 'x' AS payload", {"timeout": "2s"}, "no stream stores messages on none"),
