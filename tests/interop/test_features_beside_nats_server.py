@@ -35,6 +35,25 @@ from support.steps import (
 )
 
 CONFIG = 'jetstream { store_dir: "%WORKDIR%/js" }'
+#: Everybody who connects is a user of an account that reaches the streams of another one through imports.
+IMPORTED_CONFIG = """
+jetstream { store_dir: "%WORKDIR%/js" }
+accounts {
+    OWNER: {
+        jetstream: enabled
+        exports: [{service: "s.>", response_type: stream}, {service: "d.>"}, {service: "$JS.API.>"}]
+    }
+    ASKER: {
+        users: [{user: asker, password: asker}]
+        imports: [
+            {service: {account: OWNER, subject: "s.>"}}
+            {service: {account: OWNER, subject: "d.>"}}
+            {service: {account: OWNER, subject: "$JS.API.>"}}
+        ]
+    }
+}
+no_auth_user: asker
+"""
 
 
 SCENARIOS: dict[str, list[Step]] = {
@@ -376,10 +395,27 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Eyotd, N
         yield eyotd, reference
 
 
+@pytest.fixture(scope="module")
+def importing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Eyotd, NatsServer]]:
+    with (
+        Eyotd(IMPORTED_CONFIG, tmp_path_factory.mktemp("eyotd")) as eyotd,
+        NewerNatsServer(IMPORTED_CONFIG, tmp_path_factory.mktemp("nats")) as reference,
+    ):
+        yield eyotd, reference
+
+
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_same_answers(servers: tuple[Eyotd, NatsServer], name: str) -> None:
+    check(servers, SCENARIOS[name])
+
+
+@pytest.mark.parametrize("name", ["an atomic batch", "fast batches"])
+def test_the_same_answers_through_an_import(importing: tuple[Eyotd, NatsServer], name: str) -> None:
+    check(importing, SCENARIOS[name])
+
+
+def check(servers: tuple[Eyotd, NatsServer], steps: list[Step]) -> None:
     eyotd, reference = servers
-    steps = SCENARIOS[name]
     ours = asyncio.run(played(eyotd, steps))
     theirs = asyncio.run(played(reference, steps))
     differences = [

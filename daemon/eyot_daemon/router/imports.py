@@ -30,6 +30,7 @@ from eyot_daemon.router.subscription import IMPORTED, Kind, Origin, Subscription
 from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.headers import get as get_field
 from eyot_wire.headers import set_field
+from eyot_wire.jetstream.ack import FAST_BATCH_END
 from eyot_wire.mapping import DROPPED
 from eyot_wire.subject import STAR, is_subset, matches, overlaps
 from eyot_wire.transform import Transform
@@ -108,7 +109,8 @@ class StreamImports:
 class RequestInfo(msgspec.Struct, omit_defaults=True):
     """The header `Nats-Request-Info`, which identifies the requester. `rtt` in nanoseconds; `svc`: the last account on the way.
 
-    The account and the round trip are always present, other fields only where the import has `share`.
+    The account and the round trip are always present, `reply` only where it describes a message of a fast batch, other fields
+    only where the import has `share`.
     """
 
     start: str = ""
@@ -128,6 +130,7 @@ class RequestInfo(msgspec.Struct, omit_defaults=True):
     tags: list[str] = []
     kind: str = ""
     client_type: str = ""
+    reply: str = ""
 
 
 class ServiceImport:
@@ -196,7 +199,7 @@ class ServiceImport:
     ) -> bool:
         """Send a request into the exporting account with `publish` (subject, reply, header, payload), which returns the receivers."""
         exporter = self.exporter
-        back = b""
+        back, asked = b"", reply
         if reply and not reply.startswith(_JS_ACK):
             back = reply = service_replies(exporter).expect(self.importer, reply, self.response_type, self.threshold_s)
         measured = None if self.latency is None else self._measured(self.latency, header, origin)
@@ -206,7 +209,7 @@ class ServiceImport:
             else:
                 measured.ended(service_latency.BAD_REQUEST)
                 measured = None
-        info = self._request_info(header, origin)
+        info = self._request_info(header, asked, origin)
         if info is not None:
             header = set_field(header, REQUEST_INFO, msgspec.json.encode(info))
         delivered = publish(target, reply, header, payload)
@@ -236,7 +239,7 @@ class ServiceImport:
             return told | {"server": self.importer.broker.server_name}
         return {name: told[name] for name in ("acc", "rtt") if name in told}
 
-    def _request_info(self, header: bytes, origin: Origin | None) -> RequestInfo | None:
+    def _request_info(self, header: bytes, reply: bytes, origin: Origin | None) -> RequestInfo | None:
         """Return the requester's info. A request from another import already has one.
 
         Info that a client claims itself, or that a consumer delivers, is ignored.
@@ -244,6 +247,8 @@ class ServiceImport:
         if origin is IMPORTED:
             return self._passed_on(header)
         info = RequestInfo(acc=self.importer.name)
+        if reply.endswith(FAST_BATCH_END):
+            info.reply = reply.decode("utf-8", "replace")
         if self.share:
             info.server = self.importer.broker.server_name
         if isinstance(origin, KnownClient):

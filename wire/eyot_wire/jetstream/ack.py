@@ -21,6 +21,8 @@ from eyot_wire.go.duration import parse_duration_ns
 from eyot_wire.untrusted import decode_json
 
 PREFIX: Final = b"$JS.ACK."
+#: End of the reply subject of a message in a fast batch (ADR-50), which says what the message is in the batch.
+FAST_BATCH_END: Final = b".$FI"
 
 _Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _NUMBERS: Final = msgspec.json.Decoder(tuple[_Number, _Number, _Number, _Number, _Number])

@@ -6,7 +6,7 @@ A message's role in its batch is in its reply subject:
 
 Operations: 0 begin, 1 append, 2 the last message, 3 the end (not stored), 4 a query. `flow`: how many messages may be
 unacknowledged. A gap or a refused message ends a `fail` batch; an `ok` batch continues. Every answer leaves after the
-transaction that it describes.
+transaction that it describes. A service import replaces the reply subject, and names it in `Nats-Request-Info`.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from eyot_daemon.jetstream.ingest.atomic_batches import ID_LENGTH_MAX, IDLE_S_MAX, BatchBudget
-from eyot_daemon.jetstream.nats_headers import level_is_offered
+from eyot_daemon.jetstream.nats_headers import REQUEST_INFO, level_is_offered
+from eyot_daemon.router.service_replies import REPLY_PREFIX
+from eyot_wire import headers
+from eyot_wire.jetstream.ack import FAST_BATCH_END
 from eyot_wire.jetstream.error_codes import (
     JSBatchPublishInvalidBatchIDErr,
     JSBatchPublishInvalidPatternErr,
@@ -25,13 +28,14 @@ from eyot_wire.jetstream.error_codes import (
 )
 from eyot_wire.jetstream.errors import ApiError, error
 from eyot_wire.jetstream.model import encode
+from eyot_wire.untrusted import decode_json
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.stream_core import StreamCore
     from eyot_daemon.turn.timers import TimerHandle
     from eyot_wire.frames import Published
 
-MARK = b".$FI"
+MARK = FAST_BATCH_END
 FLOW_DEFAULT = 10
 #: Most messages that a stream's batches leave unacknowledged together, even where publishers ask for more.
 FLOW_MAX = 500
@@ -97,6 +101,24 @@ class _OpenBatch:
 Store = Callable[["Published"], int | Duplicate | ApiError]
 
 
+class _Requester(msgspec.Struct):
+    reply: str = ""
+
+
+def reply_of(message: "Published") -> bytes:
+    """Return the reply subject that describes a message of a fast batch; b"": it is in none."""
+    reply = message.reply
+    if reply.endswith(MARK):
+        return reply
+    if not reply.startswith(REPLY_PREFIX) or REQUEST_INFO not in message.header:
+        return b""
+    try:
+        said = decode_json(headers.get(message.header, REQUEST_INFO) or b"", _Requester).reply.encode()
+    except msgspec.DecodeError:
+        return b""
+    return said if said.endswith(MARK) else b""
+
+
 def parse_reply(reply: bytes) -> FastReply | None:
     """None: it does not follow the pattern."""
     tokens = reply.split(b".")
@@ -124,9 +146,9 @@ class FastBatches:
     def __len__(self) -> int:
         return len(self._open)
 
-    def take(self, message: "Published", store: Store) -> list[bytes] | ApiError:
-        """Return the next message of a batch; returns the answers to its reply subject, in order, or why nothing was done."""
-        asked = parse_reply(message.reply)
+    def take(self, message: "Published", reply: bytes, store: Store) -> list[bytes] | ApiError:
+        """Take the next message of a batch, which `reply` describes; return the answers to it, in order, or why nothing was done."""
+        asked = parse_reply(reply)
         if asked is None:
             return error(JSBatchPublishInvalidPatternErr)
         if len(asked.batch) > ID_LENGTH_MAX:

@@ -116,8 +116,8 @@ class StreamIngest(MessageStager):
         with stream.staging() as txn:
             for message in messages:
                 try:
-                    if message.reply.endswith(fast_batches.MARK):
-                        outcome = self._take_fast(txn, batch, message, subjects)
+                    if described := fast_batches.reply_of(message):
+                        outcome = self._take_fast(txn, batch, message, described, subjects)
                     else:
                         outcome = self._stage(txn, batch, message, subjects)
                 except StoreError as failure:
@@ -153,8 +153,10 @@ class StreamIngest(MessageStager):
         self._parts.limiter.note_staged(batch, txn.bytes)
         stream.submit(txn, batch)
 
-    def _take_fast(self, txn: "Txn", batch: Batch, message: Published, subjects: set[bytes]) -> ApiError | None:
-        """Return a message of a fast batch: its answers leave with the transaction."""
+    def _take_fast(
+        self, txn: "Txn", batch: Batch, message: Published, described: bytes, subjects: set[bytes]
+    ) -> ApiError | None:
+        """Take a message of a fast batch, which `described` is a reply subject of: its answers leave with the transaction."""
         if self.config.sealed:
             return error(JSStreamSealedErr)
         refused = self.refuses_batched(message)
@@ -171,7 +173,7 @@ class StreamIngest(MessageStager):
                 return fast_batches.Duplicate(self._taken_seq)
             return self._taken_seq if refused is None else refused
 
-        answers = self._parts.fast_batches.take(message, store)
+        answers = self._parts.fast_batches.take(message, described, store)
         if isinstance(answers, ApiError):
             return answers
         batch.acks += [(message.reply, answer) for answer in answers]
