@@ -1,4 +1,4 @@
-"""Binds sockets as Go does: for all addresses, one socket accepts IPv6 and IPv4."""
+"""Binds sockets as Go does: one socket accepts IPv6 and IPv4 for all addresses; a name means its IPv4 address."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def bind(host: str, port: int) -> socket.socket:
         return _bind(socket.AF_INET, ("0.0.0.0", port))
     # As bytes: of a name as text, also of a number, Python loads Unicode's tables first.
     name = host.encode() if host and host.isascii() else host
-    family, _, _, _, address = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    # Most machines have both kinds of addresses for `localhost`, IPv6 first, and clients that only try 127.0.0.1.
+    family, _, _, _, address = next((each for each in found if each[0] == socket.AF_INET), found[0])
     return _bind(family, address)
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -153,6 +154,23 @@ def test_nobody_connects_before_the_daemon_is_ready(asked: str, monkeypatch: pyt
         client.settimeout(5.0)
         assert (client.connect_ex(("127.0.0.1", port)) == 0) is bool(asked)
     early_listen.release()
+
+
+IPV6_LOOPBACK = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 0, 0, 0))
+IPV4_LOOPBACK = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))
+
+
+@pytest.mark.parametrize(
+    ("addresses", "bound"),
+    [([IPV6_LOOPBACK, IPV4_LOOPBACK], "127.0.0.1"), ([IPV6_LOOPBACK], "::1"), ([IPV4_LOOPBACK], "127.0.0.1")],
+)
+def test_a_name_with_both_kinds_of_addresses_means_ipv4(
+    addresses: list[Any], bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Go's `net.Listen` takes `localhost`."""
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_options: addresses)
+    with bind("localhost", 0) as sock:
+        assert sock.getsockname()[0] == bound
 
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "::"])
