@@ -26,8 +26,10 @@ def select_devices(session: Session, account: str, names: Iterable[str], tags: s
         known = [*plain, *(each for each in known if any(fnmatchcase(each, name) for name in names))]
     if tags:
         known = [each for each in known if tags <= _tags_of(session, account, each)]
+    if not known and not names and not tags:
+        raise Failure("no device is enrolled: `eyot fleet enrol` makes a token for one")
     if not known:
-        raise Failure("no enrolled device has such a name or tag: see `eyot fleet ls`")
+        raise Failure("no enrolled device has such a name or tag: `eyot fleet ls` lists those that are enrolled")
     return sorted(set(known))
 
 
