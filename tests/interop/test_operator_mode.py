@@ -143,6 +143,24 @@ def test_who_gets_in(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_who_loses_a_queue_is_told_which(kind: str, tmp_path: Path) -> None:
+    """New default permissions of an account end subscriptions: the error names subject, queue and sid."""
+
+    async def scenario(door: Door) -> None:
+        admin = await door.system()
+        client = await door.enter(ALPHA.user(USER))
+        await client.subscribe("work", "crew")
+        await client.flush()
+        token = OPERATOR.account(ALPHA, default_permissions={"sub": {"deny": ["work"]}})
+        assert (await ask(admin, "$SYS.REQ.CLAIMS.UPDATE", token))["data"]["code"] == 200
+        error = await door.first_error(client)
+        assert 'permissions violation for subscription to "work" using queue "crew" (sid "1")' in error
+
+    resolver = '{type: full, dir: "%WORKDIR%/jwt"}'
+    play(kind, tmp_path, operator_conf(OPERATOR.account(ALPHA), resolver=resolver), scenario)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_value_in_a_template_is_one_part_of_a_subject(kind: str, tmp_path: Path) -> None:
     """A name or tag with a space is not a queue's name, and a tag that is missing is not an empty one."""
     allowed = ["{{name()}}", "x.{{name()}}", "pre-{{tag(none)}}", "u.{{tag(team)}}", "_INBOX.>"]

@@ -99,7 +99,8 @@ def look_again(client: ClientState) -> None:
     access = client.access
     for sub in tuple(client.subs.values()):
         if access is not None and not access.may_subscribe(sub.subject, sub.queue):
-            named = f"{quoted(sub.subject)} (sid {quoted(sub.sid)})"
+            using = f" using queue {quoted(sub.queue)}" if sub.queue else ""
+            named = f"{quoted(sub.subject)}{using} (sid {quoted(sub.sid)})"
             log.info("Removed sub %s for %r - not authorized", named, client)
             remove(client, sub)
             client.send_error(f"Permissions Violation for Subscription to {named}")
