@@ -59,11 +59,14 @@ def add(target: Target, /, stream: str, name: str, ephemeral: bool, **given: Any
 @force
 @click.pass_obj
 def edit(target: Target, /, stream: str, name: str, force: bool, dry_run: bool, **given: Any) -> None:
-    """Change what is given of the consumer NAME of STREAM."""
+    """Change what is given of the consumer NAME of STREAM.
+
+    With --config the file is the whole configuration, and the other options change it.
+    """
 
     async def change(client: Client) -> dict[str, Any] | None:
         before = (await ask(target, client, f"CONSUMER.INFO.{stream}.{name}", {}))["config"]
-        after = changed_consumer(before, dict(given)) | {"name": name}
+        after = changed_consumer(before, dict(given), replace=True) | {"name": name}
         after = {member: value for member, value in after.items() if not (member == "backoff" and not value)}
         if not show_changes(target, before | {"name": name}, after, dry_run=dry_run):
             return None

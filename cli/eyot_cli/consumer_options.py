@@ -107,12 +107,15 @@ def options_of_consumer(*, new: bool) -> Callable[[F], F]:
     return decorate
 
 
-def changed_consumer(before: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Return the configuration `before` with what was given on the command line. Raises Failure and UsageError."""
+def changed_consumer(before: dict[str, Any], given: dict[str, Any], *, replace: bool = False) -> dict[str, Any]:
+    """Return the configuration `before` with what was given on the command line. Raises Failure and UsageError.
+
+    `replace`: the file of --config takes the place of `before`.
+    """
     config = dict(before)
     file = given.pop("file", None)
     if file is not None:
-        config |= config_in(file, "a consumer's configuration")
+        config = ({} if replace else config) | config_in(file, "a consumer's configuration")
     _set_filters(config, given.pop("filters", ()))
     _set_backoff(config, given)
     _set_groups(config, given)

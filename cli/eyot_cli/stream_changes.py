@@ -49,11 +49,14 @@ def add(target: Target, /, name: str, **given: Any) -> None:
 @force
 @click.pass_obj
 def edit(target: Target, /, name: str, force: bool, dry_run: bool, **given: Any) -> None:
-    """Change what is given of the stream NAME."""
+    """Change what is given of the stream NAME.
+
+    With --config the file is the whole configuration, and the other options change it.
+    """
 
     async def change(client: Client) -> dict[str, Any] | None:
         before = (await ask(target, client, f"STREAM.INFO.{name}", {}))["config"]
-        after = changed_config(before, dict(given)) | {"name": name}
+        after = changed_config(before, dict(given), replace=True) | {"name": name}
         if not show_changes(target, before, after, dry_run=dry_run):
             return None
         confirm(f"change the stream {name}?", forced=force)

@@ -131,12 +131,15 @@ def options_of_stream(*, new: bool) -> Callable[[F], F]:
     return decorate
 
 
-def changed_config(before: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Return the configuration `before` with what was given on the command line. Raises Failure and BadParameter."""
+def changed_config(before: dict[str, Any], given: dict[str, Any], *, replace: bool = False) -> dict[str, Any]:
+    """Return the configuration `before` with what was given on the command line. Raises Failure and BadParameter.
+
+    `replace`: the file of --config takes the place of `before`.
+    """
     config = dict(before)
     file = given.pop("file", None)
     if file is not None:
-        config |= config_in(file, "a stream's configuration")
+        config = ({} if replace else config) | config_in(file, "a stream's configuration")
     retention, mirror = given.pop("retention", None), given.pop("mirror", None)
     if retention is not None:
         config["retention"] = _RETENTION[retention]

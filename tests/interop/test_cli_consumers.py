@@ -92,9 +92,12 @@ def test_an_edit_changes_what_is_given(eyot: Tool, tmp_path: Path) -> None:
     assert (config["metadata"]["site"], config["metadata"]["row"]) == ("7", "1")
     unasked = eyot.run("consumer", "edit", "S", "c", "--max-deliver", "5")
     assert (unasked.returncode, b"nobody can be asked" in unasked.stderr) == (1, True)
-    (tmp_path / "c.json").write_text(json.dumps({"description": "of a file"}))
-    eyot("consumer", "edit", "S", "c", "--config", "c.json", "-f")
-    assert config_of(eyot, "c")["description"] == "of a file"
+    whole = eyot.json("consumer", "info", "S", "c")
+    whole["config"].pop("filter_subject")
+    (tmp_path / "c.json").write_text(json.dumps(whole))
+    eyot("consumer", "edit", "S", "c", "--config", "c.json", "--description", "of a file", "-f")
+    config = config_of(eyot, "c")
+    assert (config["description"], "filter_subject" in config) == ("of a file", False)
 
 
 def test_a_copy_has_the_configuration_and_begins_anew(eyot: Tool) -> None:

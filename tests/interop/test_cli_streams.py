@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,6 +72,18 @@ def test_a_copy_and_a_seal(eyot: Tool) -> None:
     assert eyot("stream", "seal", "S", "-f") == "stream S is sealed\n"
     assert eyot.json("stream", "info", "S")["config"]["sealed"] is True
     assert eyot.run("pub", "s.1", "x", "-J").returncode == 1
+
+
+def test_a_mirror_is_promoted_by_a_file(eyot: Tool, tmp_path: Path) -> None:
+    eyot("stream", "add", "S", "--subjects", "s.>")
+    eyot("stream", "add", "M", "--mirror", "S")
+    info = eyot.json("stream", "info", "M")
+    del info["config"]["mirror"]
+    info["config"]["sources"] = [{"name": "S"}]
+    (tmp_path / "m.json").write_text(json.dumps(info))
+    eyot("stream", "edit", "M", "--config", "m.json", "-f")
+    config = eyot.json("stream", "info", "M")["config"]
+    assert ("mirror" in config, [each["name"] for each in config["sources"]]) == (False, ["S"])
 
 
 def test_streams_that_fit(eyot: Tool) -> None:
