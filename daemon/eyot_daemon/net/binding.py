@@ -6,6 +6,8 @@ import errno
 import socket
 from typing import Any
 
+from eyot_serving.listen_address import listen_address
+
 #: Hosts that mean every address of the machine.
 EVERYWHERE = frozenset(("", "0.0.0.0", "::"))
 _MAPPED = "::ffff:"
@@ -22,11 +24,7 @@ def bind(host: str, port: int) -> socket.socket:
             if error.errno not in _NO_IPV6:
                 raise
         return _bind(socket.AF_INET, ("0.0.0.0", port))
-    # As bytes: of a name as text, also of a number, Python loads Unicode's tables first.
-    name = host.encode() if host and host.isascii() else host
-    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    # Most machines have both kinds of addresses for `localhost`, IPv6 first, and clients that only try 127.0.0.1.
-    family, _, _, _, address = next((each for each in found if each[0] == socket.AF_INET), found[0])
+    family, address = listen_address(host, port)
     return _bind(family, address)
 
 

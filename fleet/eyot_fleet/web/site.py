@@ -23,6 +23,7 @@ from eyot_fleet.web.oidc import OidcLogin
 from eyot_fleet.web.trust_commands import TrustCommands
 from eyot_serving.browsers import is_own_name
 from eyot_serving.http_server import serve
+from eyot_serving.listen_address import listen_address
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -180,7 +181,7 @@ def _bound(options: WebOptions) -> tuple[socket.socket, ssl.SSLContext | None]:
         except OSError as error:
             raise ConfigError(f"web.cert and web.key: {error.strerror or error}") from None
     try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=BACKLOG), context
+        family, address = listen_address(host, port)
+        return socket.create_server(address[:2], family=family, backlog=BACKLOG), context
     except OSError as error:
         raise ConfigError(f"web.listen: {options.listen}: {error.strerror or error}") from None
