@@ -42,13 +42,18 @@ def print_message(target: Target, message: Msg) -> None:
     print_payload(message.data.decode("utf-8", "replace"))
 
 
+def connection_gone(target: Target) -> Failure:
+    """Return the error of a connection that ended while a command waited."""
+    return Failure(f"the connection to {target.shown_server} is gone")
+
+
 async def until_done(target: Target, client: Client, done: asyncio.Event) -> None:
     """Return when `done` is set. Raises Failure if the connection ends first."""
     while not done.is_set():
         with suppress(TimeoutError):
             await asyncio.wait_for(done.wait(), LOOK_S)
         if client.is_closed and not done.is_set():
-            raise Failure(f"the connection to {target.shown_server} is gone")
+            raise connection_gone(target)
 
 
 async def next_of(target: Target, client: Client, arrived: asyncio.Queue[T]) -> T:
@@ -57,4 +62,4 @@ async def next_of(target: Target, client: Client, arrived: asyncio.Queue[T]) -> 
         with suppress(TimeoutError):
             return await asyncio.wait_for(arrived.get(), LOOK_S)
         if client.is_closed and arrived.empty():
-            raise Failure(f"the connection to {target.shown_server} is gone")
+            raise connection_gone(target)

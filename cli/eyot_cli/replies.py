@@ -20,7 +20,7 @@ from eyot_cli.names import subject_to_subscribe
 from eyot_cli.seconds import seconds
 from eyot_cli.show import print_line
 from eyot_cli.target import Target, said
-from eyot_cli.templates import Values, check_template, fill
+from eyot_cli.templates import Values, check_template, fill, random_time
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -111,6 +111,9 @@ async def _send(client: CommandClient, request: Msg, answer: tuple[bytes, dict[s
 )
 @click.option("--count", "-n", type=click.IntRange(min=1), help="end after so many requests")
 @click.option(
+    "--sleep", "sleep_s", callback=seconds, default="0", metavar="MAX", help="wait at random before each answer"
+)
+@click.option(
     "--timeout", "timeout_s", callback=seconds, default="30s", metavar="TIME", help="how long the command may run"
 )
 @click.pass_obj
@@ -123,6 +126,7 @@ def reply(
     header: tuple[str, ...],
     queue: str,
     count: int | None,
+    sleep_s: float,
     timeout_s: float,
 ) -> None:
     """Answer requests on SUBJECT with PAYLOAD.
@@ -148,6 +152,7 @@ def reply(
             if count is not None and number >= count:
                 return
             print_message(target, request)
+            await asyncio.sleep(random_time(sleep_s))
             try:
                 await _send(client, request, await answer.to(request, number))
             finally:
@@ -157,6 +162,8 @@ def reply(
         subscription = await client.subscribe(subject, queue=queue, cb=respond)
         if count is not None:
             await subscription.unsubscribe(limit=count)  # later requests go to others of the queue group
+            # The server counts. nats-py would drop a request that arrives while the one before is answered.
+            subscription._max_msgs = 0
         await client.confirm(subject)
         await until_done(target, client, done)
 

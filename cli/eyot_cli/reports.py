@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ from eyot_cli.show import console, count, print_json, print_table, size, span
 from eyot_cli.stream_info import every_stream, info_of
 from eyot_cli.target import Target
 from eyot_cli.watch import watch_option, watched
+from eyot_wire.jetstream.stream import StreamInfo
 
 
 @click.group()
@@ -19,21 +21,36 @@ def report() -> None:
     """Compare streams of an account, or consumers of a stream."""
 
 
+#: Orders of streams; the first that an option names counts.
+_ORDERS: dict[str, Callable[[StreamInfo], Any]] = {
+    "consumers": lambda each: -each.state.consumer_count,
+    "messages": lambda each: -each.state.messages,
+    "name": lambda each: each.config.name,
+    "storage": lambda each: each.config.storage,
+}
+
+
 @click.command("report")
+@click.option("--subject", metavar="SUBJECT", help="only streams that store messages of it")
+@click.option("--consumers", "-o", is_flag=True, help="those with the most consumers first")
+@click.option("--messages", "-m", is_flag=True, help="those with the most messages first")
+@click.option("--name", "-n", is_flag=True, help="by name")
+@click.option("--storage", "-t", is_flag=True, help="by storage")
 @watch_option
 @click.pass_obj
-def stream_report(target: Target, watch_s: float | None) -> None:
+def stream_report(target: Target, /, subject: str | None, watch_s: float | None, **orders: bool) -> None:
     """Compare the streams of the account, the largest first."""
+    order = next((key for name, key in _ORDERS.items() if orders[name]), lambda each: -each.state.bytes)
     watched(
         target,
         watch_s,
-        lambda: target.with_client(lambda client: every_stream(target, client)),
-        lambda found: _streams(target, found),
+        lambda: target.with_client(lambda client: every_stream(target, client, subject=subject)),
+        lambda found: _streams(target, found, order),
     )
 
 
-def _streams(target: Target, found: list[dict[str, Any]]) -> None:
-    infos = sorted(map(info_of, found), key=lambda each: (-each.state.bytes, each.config.name))
+def _streams(target: Target, found: list[dict[str, Any]], order: Callable[[StreamInfo], Any]) -> None:
+    infos = sorted(map(info_of, found), key=lambda each: (order(each), each.config.name))
     if target.as_json:
         print_json(
             [{"stream": each.config.name, "storage": each.config.storage, "state": each.state} for each in infos]
@@ -46,7 +63,7 @@ def _streams(target: Target, found: list[dict[str, Any]]) -> None:
          each.state.last_ts if each.state.messages else "none")
         for each in infos
     ]  # fmt: skip
-    print_table("Streams by size", columns, rows, "none in this account")
+    print_table("Streams", columns, rows, "none in this account")
     messages, held = sum(each.state.messages for each in infos), sum(each.state.bytes for each in infos)
     console.print(f"{count(len(infos))} streams, {count(messages)} messages, {size(held)}")
 

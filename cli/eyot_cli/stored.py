@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import AsyncGenerator
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -18,6 +19,31 @@ from eyot_wire.headers import parse
 
 #: How long a listing that follows waits before it checks its connection, seconds.
 LOOK_S = 0.5
+
+
+class Silence:
+    """A time without messages after which a listing ends; None: never.
+
+    Cancelling the wait instead would not do: asyncio's `wait_for` may lose the cancellation.
+    """
+
+    def __init__(self, limit_s: float | None) -> None:
+        self._limit_s = limit_s
+        self._since = time.monotonic()
+
+    @property
+    def look_s(self) -> float:
+        """How long to wait before the next look."""
+        return LOOK_S if self._limit_s is None else min(LOOK_S, max(self._limit_s, 0.001))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it lasted as long as the limit."""
+        return self._limit_s is not None and time.monotonic() - self._since >= self._limit_s
+
+    def break_off(self) -> None:
+        """Note that a message came."""
+        self._since = time.monotonic()
 
 
 class Stored(NamedTuple):
@@ -83,11 +109,13 @@ async def in_order(
     headers_only: bool = False,
     follow: bool = False,
     most: int | None = None,
+    silence: Silence | None = None,
 ) -> AsyncGenerator[Msg, None]:
     """Yield at most `most` messages in the order of the stream; without `follow` up to what is there at the beginning.
 
-    To be read to its end.
+    `silence`: end after that, too. To be read to its end, or closed.
     """
+    silence = silence or Silence(None)
     if start_seq is not None:
         policy = DeliverPolicy.BY_START_SEQUENCE
     if start_time is not None:
@@ -103,12 +131,15 @@ async def in_order(
             return
         while True:
             try:
-                message = await read.next_msg(timeout=LOOK_S if follow else target.timeout_s)
+                message = await read.next_msg(timeout=silence.look_s if follow else target.timeout_s)
             except TimeoutError:
+                if silence.is_over:
+                    return
                 if not follow or client.is_closed:
                     raise
                 continue
             yield message
+            silence.break_off()
             seen += 1
             if seen == most or (not follow and not message.metadata.num_pending):
                 return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -16,12 +16,12 @@ from eyot_cli.ages import age_ns
 from eyot_cli.api import ask
 from eyot_cli.command_client import CommandClient
 from eyot_cli.failure import Failure
-from eyot_cli.messages import LOOK_S, next_of
+from eyot_cli.messages import connection_gone
 from eyot_cli.moments import ago, as_text
 from eyot_cli.names import stream_name, subject_to_subscribe
 from eyot_cli.refusals import Refusal, no_stream
 from eyot_cli.seconds import seconds
-from eyot_cli.stored import in_order
+from eyot_cli.stored import Silence, in_order
 from eyot_cli.sub_output import Output, output_options
 from eyot_cli.target import Target
 from eyot_wire.jetstream import error_codes as codes
@@ -93,23 +93,27 @@ def subscribe(
 
     async def listen(client: CommandClient) -> None:
         output = Output(target, **how)
-        asked = subjects
+        asked, silence = subjects, Silence(wait_s)
         if inbox:
             asked = (client.new_inbox(),)
             output.say(f"subscribed to {asked[0]}")
         if not stored:
-            found = _published(target, client, asked, queue)
+            found = _published(target, client, asked, queue, silence)
         else:
             name = stream or await _stream_of(target, client, asked[0])
             subject = asked[0] if asked else ">"
             if durable is not None:
-                found = _of_consumer(target, client, name, durable, subject, start, count)
+                found = _of_consumer(target, client, name, durable, subject, start, count, silence)
             else:
-                options = _start(start) | {"headers_only": output.needs_no_payload, "follow": not terminate_at_end}
+                options = _start(start) | {
+                    "headers_only": output.needs_no_payload,
+                    "follow": not terminate_at_end,
+                    "silence": silence,
+                }
                 found = in_order(target, client, name, subject, **options)
         number = 0
         async with aclosing(found) as messages:
-            async for message in _until_silent(messages, wait_s):
+            async for message in messages:
                 if any(overlaps(each.encode(), message.subject.encode()) for each in ignored):
                     continue
                 number += 1
@@ -163,23 +167,8 @@ async def _acknowledge(target: Target, client: CommandClient, message: Msg, *, i
         await client.publish(message.reply, b"")
 
 
-async def _until_silent(messages: AsyncIterator[Msg], wait_s: float | None) -> AsyncGenerator[Msg, None]:
-    """Yield messages until none has come for so long."""
-    with suppress(StopAsyncIteration):
-        while True:
-            coming = anext(messages)
-            if wait_s is None:
-                yield await coming
-                continue
-            try:
-                message = await asyncio.wait_for(coming, wait_s)
-            except TimeoutError:
-                return
-            yield message
-
-
 async def _published(
-    target: Target, client: CommandClient, subjects: tuple[str, ...], queue: str
+    target: Target, client: CommandClient, subjects: tuple[str, ...], queue: str, silence: Silence
 ) -> AsyncGenerator[Msg, None]:
     """Yield what is published to the subjects."""
     arrived = asyncio.Queue[Msg](_AHEAD)
@@ -190,8 +179,14 @@ async def _published(
     for subject in subjects:
         await client.subscribe(subject, queue=queue, cb=note)
         await client.confirm(subject)
-    while True:
-        yield await next_of(target, client, arrived)
+    while not silence.is_over:
+        with suppress(TimeoutError):
+            message = await asyncio.wait_for(arrived.get(), silence.look_s)
+            silence.break_off()
+            yield message
+            continue
+        if client.is_closed and arrived.empty():
+            raise connection_gone(target)
 
 
 async def _stream_of(target: Target, client: CommandClient, subject: str) -> str:
@@ -212,6 +207,7 @@ async def _of_consumer(
     subject: str,
     start: dict[str, Any],
     most: int | None,
+    silence: Silence,
 ) -> AsyncGenerator[Msg, None]:
     """Yield messages of a durable pull consumer, which is made if it is missing. Raises Failure."""
     try:
@@ -229,15 +225,16 @@ async def _of_consumer(
         raise Failure(f"{name} pushes its messages: eyot sub {pushed}{group} --ack receives them")
     read = await target.jetstream(client).pull_subscribe_bind(name, stream)
     got = 0
-    while most is None or got < most:
+    while (most is None or got < most) and not silence.is_over:
         try:
-            messages = await read.fetch(min(_AHEAD, _AHEAD if most is None else most - got), timeout=LOOK_S)
+            messages = await read.fetch(min(_AHEAD, _AHEAD if most is None else most - got), timeout=silence.look_s)
         except NatsTimeoutError:
             if client.is_closed:
-                raise Failure(f"the connection to {target.shown_server} is gone") from None
+                raise connection_gone(target) from None
             continue
         for message in messages:
             got += 1
+            silence.break_off()
             yield message
 
 

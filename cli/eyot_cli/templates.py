@@ -92,3 +92,8 @@ def fill_payload(data: bytes, values: Values) -> bytes:
         print_line(f"eyot: the payload is sent as it is: {error.message}; --no-templates says nothing", error=True)
         return data
     return fill(text, values).encode()
+
+
+def random_time(most_s: float) -> float:
+    """Return a time between none and `most_s`, seconds."""
+    return random.uniform(0, most_s)

@@ -73,7 +73,7 @@ def replying(daemon: Eyotd, monkeypatch: pytest.MonkeyPatch) -> Replying:
 
 
 def test_an_echo_with_its_headers(replying: Replying) -> None:
-    with replying("echo.>", "--count", "2") as ask:
+    with replying("echo.>", "--count", "2", "--sleep", "1ms") as ask:
         first, second = ask(("echo.a", b"one"), ("echo.b", b"\xff\x00"))
     assert (first.data, first.headers) == (b"one", {"Asked": "yes", "NATS-Reply-Counter": "0"})
     assert (second.data, second.headers) == (b"\xff\x00", {"Asked": "yes", "NATS-Reply-Counter": "1"})

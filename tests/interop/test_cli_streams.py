@@ -103,6 +103,9 @@ def test_streams_that_fit(eyot: Tool) -> None:
     assert find("--created", "1h") == find("--idle", "1h", "--subject", "b.>") == []
     assert find("--consumers", "0", "--replicas", "1", "--sourced", "--invert") == []
     assert eyot("stream", "ls", "-n", "--subject", "b.1") == "B\n"
+    assert [each["stream"] for each in eyot.json("stream", "report", "--name")] == ["A", "B", "M"]
+    assert [each["stream"] for each in eyot.json("stream", "report", "-m")] == ["B", "A", "M"]
+    assert [each["stream"] for each in eyot.json("stream", "report", "--subject", "a.x")] == ["A"]
 
 
 def test_what_a_stream_holds(eyot: Tool) -> None:
