@@ -140,6 +140,14 @@ def test_a_publisher_cannot_change_what_origins_have_counted(fixture: Fixture) -
     # The first message of a subject has nothing else to go by.
     assert add(fixture, "1", b"c.b", Counter_Sources="junk") == "1"
     assert add(fixture, "1", b"c.b") == 10172
+    assert [add(fixture, "1", b"c.c", Counter_Sources="null"), add(fixture, "1", b"c.c")] == ["1", "2"]
+
+
+def test_a_sum_of_an_origin_that_is_no_number_counts_as_none(fixture: Fixture) -> None:
+    assert add(fixture, "1", Counter_Sources='{"A":{"a.x":"y"}}') == "1"
+    total = copied(Counters(fixture.stream("C").log), fixture, "5", "A 1 > > a.x")
+    assert total.payload == b'{"val":"6"}'
+    assert b"Nats-Incr: 5\r\n" in total.header
 
 
 def test_a_message_that_is_no_counter_breaks_its_subject(tmp_path: Path) -> None:

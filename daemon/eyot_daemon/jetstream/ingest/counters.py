@@ -100,7 +100,7 @@ class Counters:
                 value = _sum_in(message.payload)
                 sources = headers.get(message.header, COUNTER_SOURCES) or b""
             # The first message of a subject keeps what its publisher said of origins, which may be anything.
-            return value, decode_json(sources, Sources) if sources else {}
+            return value, decode_json(sources, Sources) if sources not in (b"", b"null") else {}
         except ValueError:
             return None
 
@@ -120,12 +120,15 @@ def _copied(origin: bytes, payload: bytes, sums: Sources) -> int | None:
         return None
     try:
         total = _sum_in(payload)
-        of_stream = sums.setdefault(source.name, {})
-        difference = total - int(of_stream.get(source.subject, "0"))
     except ValueError:
         return None
+    of_stream = sums.setdefault(source.name, {})
+    try:
+        before = int(of_stream.get(source.subject, "0"))
+    except ValueError:
+        before = 0  # a publisher's word: it must not stop the source
     of_stream[source.subject] = str(total)
-    return difference
+    return total - before
 
 
 def _encoded(sums: Sources) -> bytes:
