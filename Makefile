@@ -116,8 +116,8 @@ hub-kills: venv  ## SIGKILL for drivers and workers of every job and of the sink
 	$(BIN)/python tests/support/ingest_kills.py --kills $(or $(KILLS),20) --format iceberg $(if $(SEED),--seed $(SEED))
 	$(BIN)/python tests/support/table_kills.py --kills $(or $(KILLS),20) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python tests/support/table_kills.py --kills $(or $(KILLS),20) --format iceberg $(if $(SEED),--seed $(SEED))
-	$(BIN)/python tests/support/lake_kills.py --kills $(or $(KILLS),20) $(if $(SEED),--seed $(SEED))
-	$(BIN)/python tests/support/lake_kills.py --kills $(or $(KILLS),20) --format iceberg $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/support/lake_kills.py --beside --kills $(or $(KILLS),20) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/support/lake_kills.py --beside --kills $(or $(KILLS),20) --format iceberg $(if $(SEED),--seed $(SEED))
 	$(BIN)/python tests/support/sink_kills.py --kills $(or $(KILLS),20) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python tests/support/sink_kills.py --kills $(or $(KILLS),20) --speculation $(if $(SEED),--seed $(SEED))
 

@@ -1,12 +1,12 @@
 """The jobs that change what a lake holds, killed at random while ingest goes on: then every table is compared with plain Python.
 
-    python tests/support/lake_kills.py --kills 20 --seed 7 --format iceberg
+    python tests/support/lake_kills.py --kills 20 --seed 7 --format iceberg --beside
 
 A trial starts processes that run a few jobs, of which the last one is killed with SIGKILL: after a part of the time that it
 takes, or before or after one of its commits. Tasks run in that process (`local_spark.py`): no JVM takes part, and a kill takes
 seconds. Another process ingests all the time, and is killed, too. Meanwhile readings, late ones, poison, and rows that
 only a mended configuration takes go into the stream; devices are erased; bronze, silver and gold lose rows by age, some
-devices earlier.
+devices earlier. With `--beside` one more process runs other jobs all the time, by the one and the other configuration.
 
 After each kill no table may hold a row twice, name a file that is gone, or know a device whose erasure has ended. In the
 end, after one undisturbed turn, each table must say exactly what is true; and so it must after a backfill.
@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -48,7 +49,7 @@ from eyot_hub.jobs.maintenance import Maintenance
 from eyot_hub.jobs.quality import Quality
 from eyot_hub.jobs.replay import Replay
 from eyot_hub.jobs.retention import removed_until
-from eyot_hub.jobs.table import LakeTable
+from eyot_hub.jobs.table import Fenced, LakeTable
 from eyot_wire.go.time import rfc3339_to_ns
 from support.hub_truth import DAY_MS, Reading, truth
 from support.job_process import JobProcess
@@ -119,6 +120,10 @@ AHEAD = timedelta(days=3)
 SILVER_DAYS, GOLD_DAYS, SHORT_DAYS = range(2, 7), range(1, 7), range(4, 7)
 DEVICES = ("d0", "d1", "d2", "short1")
 SHORT = "short1"
+FOR_EVER = "for ever"
+#: What runs all the time beside the jobs that are killed.
+OTHERS = ("strict aggregate", "mended aggregate", "gaps", "retention", "compact", "quality")
+OVERTAKEN = 3  # exit status: other jobs committed all the time
 WAIT_S_MAX = 120.0
 POLL_S = 0.002
 COMMITS_MAX = 4
@@ -148,6 +153,7 @@ class Trial:
     seed: int
     table_format: str = "delta"
     batch: int = 60  # readings published before each kill
+    beside: bool = False
     killed: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -164,7 +170,7 @@ class Trial:
         self._clean: set[str] = set()  # devices whose erasure has ended
         self._old: list[Reading] = []  # readings that gold counted before their day left silver
         self._lasted = dict.fromkeys(JOBS, 0.5)  # seconds, as last seen
-        self._ingest: JobProcess | None = None
+        self._running: list[JobProcess] = []  # ingest, and other jobs
 
     def run(self, kills: int, report: bool = False, jobs: tuple[str, ...] = JOBS) -> None:
         """Kill each job so often; let one turn end, and check everything."""
@@ -181,8 +187,7 @@ class Trial:
                         print(f"{self.killed.total()} killed, {len(plan)} to go", flush=True)
             self._end()
         finally:
-            if self._ingest is not None:
-                self._ingest.kill()
+            self._stop()
 
     def publish(self, days: tuple[int, ...] = tuple(range(7))) -> None:
         """Readings, a quarter of them of any of the days, some of which lack their unit; and a little poison."""
@@ -233,7 +238,7 @@ class Trial:
     def summary(self) -> str:
         kills = ", ".join(f"{what} {count}" for what, count in sorted(self.killed.items()))
         return (
-            f"{self.table_format}: {len(self._sent):,} messages, {len(self._erased)} devices erased; bronze, silver, quarantine, "
+            f"{self.table_format}{', beside other jobs' if self.beside else ''}: {len(self._sent):,} messages, {len(self._erased)} devices erased; bronze, silver, quarantine, "
             f"gold and gaps as they must be; {self.killed.total()} kills: {kills}"
         )
 
@@ -245,11 +250,20 @@ class Trial:
             self._put([self._made(self._random.choice(DEVICES), day) for _ in range(20)])
         self._old = [one.reading for one in self._sent if one.reading is not None and self._day(one.reading) < 2]
         self._undisturbed("ingest", "aggregate", "gaps", "retention")
-        self._ingest = self._live(["ingest for ever"])
+        self._start()
+
+    def _start(self) -> None:
+        """Start what is not running of what runs all the time."""
+        for number, jobs in enumerate(["ingest", *(["others"] if self.beside else [])]):
+            if number == len(self._running):
+                self._running.append(self._live([f"{jobs} {FOR_EVER}"]))
+
+    def _stop(self) -> None:
+        while self._running:
+            self._running.pop().kill()
 
     def _end(self) -> None:
-        if self._ingest is not None:
-            self._ingest.kill()
+        self._stop()
         self.publish()
         rest = [self._rest_of_erasure(device) for device in self._erased]
         turn = [
@@ -272,17 +286,15 @@ class Trial:
 
     def _kill(self, job: str) -> bool:
         """Let a process end in this job; return False where the job ended before."""
-        if job == "ingest" or (job == "vacuum" and self._ingest is not None):
-            # A vacuum without any delay would remove what ingest is about to commit.
-            ingest = self._running_ingest()
+        self._check_running()
+        if job in ("ingest", "vacuum"):
+            # A vacuum without any delay would remove what the others are about to commit.
             time.sleep(self._random.uniform(0, self._lasted["ingest"]))
-            ingest.kill()
-            self._ingest = None
+            self._stop()
         try:
             return job == "ingest" or self._kill_in_process(job)
         finally:
-            if self._ingest is None:
-                self._ingest = self._live(["ingest for ever"])
+            self._start()
 
     def _kill_in_process(self, job: str) -> bool:
         first = BEFORE.get(job, [])
@@ -301,13 +313,13 @@ class Trial:
                 process.kill()
             time.sleep(POLL_S)
         status = process.wait()
-        assert status in (0, -signal.SIGKILL), process.log()
+        assert status in (0, OVERTAKEN, -signal.SIGKILL), process.log()
         if status == 0:
             self._lasted[job] = time.monotonic() - (begun or time.monotonic())
             self._clean |= {self._erased[-1]} if job == "erase" else set()  # the last request is finished last
         elif ending.seconds is not None:
             self._lasted[job] = max(self._lasted[job], ending.seconds * 1.1)
-        return status != 0
+        return status == -signal.SIGKILL
 
     def _asked(self, job: str) -> str:
         """Return the job with what it is told; for an erasure, publish a device and take it out of the stream again."""
@@ -337,7 +349,7 @@ class Trial:
 
     def _live(self, jobs: list[str], ending: Ending = Ending()) -> JobProcess:  # noqa: B008 (a tuple)
         now = self.folder / "now"
-        if jobs != ["ingest for ever"]:
+        if not jobs[-1].endswith(FOR_EVER):
             now.unlink(missing_ok=True)
         ahead = datetime(self._today.year, self._today.month, self._today.day, 12, tzinfo=UTC) + AHEAD
         plan = {"jobs": jobs, "folder": str(self.folder), "now": ahead.isoformat(), "ending": ending._asdict()}
@@ -347,16 +359,16 @@ class Trial:
         now = self.folder / "now"
         return now.exists() and now.read_text() == str(process.pid)
 
-    def _running_ingest(self) -> JobProcess:
-        assert self._ingest is not None
-        assert self._ingest.running, f"ingest has ended: {self._ingest.log()}"
-        return self._ingest
+    def _check_running(self) -> None:
+        for process in self._running:
+            assert process.running, f"a job has ended: {process.log()}"
 
     def _await_bronze(self) -> None:
         """Wait until ingest has read all."""
         last, deadline = self._streams.state(STREAM)["last_seq"], time.monotonic() + WAIT_S_MAX
         while last not in self._rows("bronze", ["sequence"]).column("sequence").to_pylist():
-            assert time.monotonic() < deadline, self._running_ingest().log()
+            self._check_running()
+            assert time.monotonic() < deadline
             time.sleep(0.05)
 
     # -- messages and rows ---------------------------------------------------------------------------------------------
@@ -421,13 +433,28 @@ def live(plan: dict[str, Any]) -> None:
         words = told.split()
         rules = words.pop(0) if words[0] in ("strict", "mended") else "mended"
         config = load(str(folder / f"{rules}.toml"))
-        if number == len(plan["jobs"]) and told != "ingest for ever":
+        if number == len(plan["jobs"]) and not told.endswith(FOR_EVER):
             if ending.commit:
                 _end_at_commit(ending)
             part = folder / f"{os.getpid()}.part"
             part.write_text(str(os.getpid()))
             part.rename(folder / "now")
-        _do(words, config, datetime.fromisoformat(plan["now"]))
+        now = datetime.fromisoformat(plan["now"])
+        if words[0] == "others":
+            _others(folder, now)
+        try:
+            _do(words, config, now)
+        except Fenced:
+            sys.exit(OVERTAKEN)
+
+
+def _others(folder: Path, now: datetime) -> None:
+    """Run jobs for ever; a round that others overtake too often is left."""
+    while True:
+        words = random.choice(OTHERS).split()
+        rules = words.pop(0) if len(words) > 1 else "mended"
+        with suppress(Fenced):
+            _do(words, load(str(folder / f"{rules}.toml")), now)
 
 
 def _do(words: list[str], config: Config, now: datetime) -> None:
@@ -482,10 +509,13 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20, help="of each job")
     parser.add_argument("--job", choices=JOBS, action="append", help="kill only this one (all)")
     parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="of the tables")
+    parser.add_argument("--beside", action="store_true", help="run other jobs all the time, not ingest alone")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder, NatsServer(CONFIG, Path(folder) / "server") as server:
-        trial = Trial(f"nats://127.0.0.1:{server.client_port}", Path(folder), options.seed, options.format)
+        trial = Trial(
+            f"nats://127.0.0.1:{server.client_port}", Path(folder), options.seed, options.format, beside=options.beside
+        )
         print(f"seed {options.seed}", flush=True)
         trial.run(options.kills, report=True, jobs=tuple(options.job or JOBS))
         print(trial.summary())

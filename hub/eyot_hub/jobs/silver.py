@@ -9,9 +9,10 @@ Quarantine and silver keep their own positions in bronze, so that a job killed b
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -29,13 +30,16 @@ from eyot_hub.jobs.increments import Span, Streams, described, files_of, limited
 from eyot_hub.jobs.lake import open_table
 from eyot_hub.jobs.replays import REPLAY_ID, last_replay
 from eyot_hub.jobs.retention import first_day
-from eyot_hub.jobs.rows_left import rows_without_bronze
+from eyot_hub.jobs.rows_left import rows_beside, rows_without_bronze
 from eyot_hub.jobs.silver_input import Division, Piece, SilverInput, Written
 from eyot_hub.jobs.silver_task import KnownFile, SilverTask
 from eyot_hub.jobs.table import Fenced, LakeTable
 from eyot_hub.jobs.table_format import TableFile
 
+log = logging.getLogger(__name__)
+
 QUARANTINE: Final = "quarantine"
+PASSED_TRIES: Final = 20  # of a commit that other jobs overtake
 ROWS_PER_TASK: Final = 250_000  # a smaller round is a single task
 ROWS_PER_FILE: Final = 500  # opening a file takes as long as processing so many rows
 ROWS_PER_TASK_MAX: Final = 1_000_000  # bounds a task's memory per commit; a larger backlog needs several commits
@@ -147,10 +151,24 @@ class Refiner:
         kept = rows_without_bronze(self.table, self._bronze, filled)
         known = [KnownFile(file.path, dict(file.partition)["event_date"], -ANY, ANY) for file in kept]
         written = self._written(spans, spans, known)
-        self._commit(self.quarantine, [*bad, *written.bad], self._quarantined(spans), held)
+        stay = [*bad, *written.bad]
+        # Killed between the two commits, a row that the present rules take would be in neither table.
+        passing = rows_beside(self.quarantine, held, stay)
+        self._commit(self.quarantine, [*stay, *passing], self._quarantined(spans), held)
         self._commit(self.table, [*kept, *written.good], self._filled(spans), filled)
+        self._remove_passed({file.path for file in passing})
         _count(done, written)
         done.kept = sum(file.rows for file in kept)
+
+    def _remove_passed(self, paths: set[str]) -> None:
+        """Remove files of quarantined rows that silver has now. Files that another job has joined stay: the next replay looks at them."""
+        for _ in range(PASSED_TRIES if paths else 0):
+            files = [file for file in self.quarantine.files() if file.path in paths]
+            try:
+                return self.quarantine.commit([], named(self.quarantine), files)
+            except Fenced as fenced:
+                log.info("again: %s", fenced)
+                self.quarantine.refresh()
 
     def _portion(self, streams: Streams, done: SilverRound) -> bool:
         """Commit one portion to both tables; return False when there is nothing new."""
@@ -169,13 +187,42 @@ class Refiner:
         if not spans and not held:
             return False
         known = [known_file(file) for file in self.table.files()]
-        written = self._written(spans, held, known)
-        if held:
-            self._commit(self.quarantine, written.bad, self._quarantined(held))
+        again = self._half_done(spans)
+        written = self._written(spans, [*held, *again], known)
+        positions = self._quarantined(held)
+        if again:
+            positions = {**self._known_positions(again), **positions}
+            written = self._without_known(written, again)
+        if held or again:
+            self._commit(self.quarantine, written.bad, positions)
         if spans:
             self._commit(self.table, written.good, self._filled(spans))
         _count(done, written)
         return True
+
+    def _half_done(self, spans: list[Span]) -> list[Span]:
+        """Return what a round that was killed between its two commits, or overtaken, has done for the quarantine alone.
+
+        That round may have had another configuration. A row that it left to silver, and this one does not, is in neither.
+        """
+        found = []
+        for span in spans:
+            until = self.quarantine.position(self._quarantine_id(span.stream, span.created_ns)) or 0
+            if until > span.after:
+                found.append(replace(span, until=min(span.until, until)))
+        return found
+
+    def _known_positions(self, spans: list[Span]) -> dict[str, int]:
+        ids = [self._quarantine_id(span.stream, span.created_ns) for span in spans]
+        return {name: self.quarantine.position(name) or 0 for name in ids}
+
+    def _without_known(self, written: Written, spans: list[Span]) -> Written:
+        """Leave out the bad rows of the spans that the quarantine has."""
+        held = self.quarantine.files(silver={self._silver.name})
+        known = [file for file in held if any(span.may_lie_in(file) for span in spans)]
+        bad = rows_beside(self.quarantine, written.bad, known)
+        self.quarantine.spec.writer().discard(written.bad)
+        return Written(written.read, written.good, bad, written.expired, written.bad_expired)
 
     def _written(self, spans: list[Span], held: list[Span], known: list[KnownFile]) -> Written:
         """Let tasks write the good rows of `spans` and the bad ones of `held`."""
