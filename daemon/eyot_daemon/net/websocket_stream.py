@@ -26,7 +26,7 @@ from wsproto.events import (
     TextMessage,
 )
 from wsproto.extensions import Extension, PerMessageDeflate
-from wsproto.frame_protocol import CloseReason, FrameDecoder, FrameProtocol
+from wsproto.frame_protocol import CloseReason, FrameDecoder, FrameProtocol, Opcode, RsvBits
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from eyot_daemon.net.websocket_close import close_status
@@ -49,13 +49,23 @@ class BoundedDeflate(PerMessageDeflate):
     """permessage-deflate that refuses a message as soon as it expands to more than `bytes_max` bytes.
 
     wsproto inflates a read as a whole: 64 KiB may expand to 64 MiB. It has no bound of its own, so this class uses its
-    state of the current message.
+    state of the current message. A control frame between the fragments of a message leaves that state alone: wsproto
+    (1.3) takes it for the message's end, and the rest for uncompressed.
     """
 
     def __init__(self, bytes_max: int) -> None:
         super().__init__(client_no_context_takeover=True, server_no_context_takeover=True)
         self.bytes_max = bytes_max
         self._inflated = 0
+
+    def frame_inbound_header(
+        self, proto: FrameDecoder | FrameProtocol, opcode: Opcode, rsv: RsvBits, payload_length: int
+    ) -> CloseReason | RsvBits:
+        before = self._inbound_compressed
+        verdict = super().frame_inbound_header(proto, opcode, rsv, payload_length)
+        if opcode.iscontrol():
+            self._inbound_compressed = before
+        return verdict
 
     def frame_inbound_payload_data(self, proto: FrameDecoder | FrameProtocol, data: bytes) -> bytes | CloseReason:
         if not self._inbound_compressed or not self._inbound_is_compressible:
@@ -70,7 +80,9 @@ class BoundedDeflate(PerMessageDeflate):
         return CloseReason.MESSAGE_TOO_BIG if self._inflated > most else inflated
 
     def frame_inbound_complete(self, proto: FrameDecoder | FrameProtocol, fin: bool) -> bytes | CloseReason | None:
-        if fin and self._inbound_is_compressible:
+        if not self._inbound_is_compressible:
+            return None  # a control frame
+        if fin:
             self._inflated = 0
         return super().frame_inbound_complete(proto, fin)
 

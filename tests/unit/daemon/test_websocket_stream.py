@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 from wsproto import ConnectionType, WSConnection
-from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Event, Request
+from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Event, Ping, Request
 from wsproto.extensions import PerMessageDeflate
 from wsproto.frame_protocol import CloseReason
 
@@ -84,6 +84,22 @@ async def test_a_message_within_the_limit_arrives_whole() -> None:
     while len(got) < len(sent):
         got += await server.receive_some()
     assert got == sent
+
+
+async def test_a_control_frame_between_the_fragments_of_a_message_is_none_of_them() -> None:
+    server, browser = await opened()
+    sent = bytes(range(256)) * 20
+    wire = browser.ws.send(Ping(payload=b"before"))
+    for start in range(0, len(sent), 1024):
+        last = start + 1024 >= len(sent)
+        wire += browser.ws.send(BytesMessage(data=sent[start : start + 1024], message_finished=last))
+        wire += browser.ws.send(Ping(payload=b"between"))
+    wire += browser.ws.send(BytesMessage(data=b"the next one"))
+    await browser.stream.send_all(wire)
+    got = b""
+    while len(got) < len(sent) + 12 and (part := await server.receive_some()):
+        got += part
+    assert got == sent + b"the next one"
 
 
 async def test_many_messages_of_one_read_come_one_after_the_other() -> None:
