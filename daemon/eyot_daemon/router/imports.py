@@ -305,10 +305,8 @@ def add_import(
         return
     local = imported.to or imported.subject
     services = [one for one in exports if one.kind == "service" and is_subset(imported.subject, one.subject)]
-    services.sort(
-        key=lambda one: one.subject != imported.subject
-    )  # the very same subject comes before one that covers it
-    export = services[0] if services else None
+    # The very same subject comes before one that covers it.
+    export = min(services, key=lambda one: one.subject != imported.subject, default=None)
     ServiceImport(
         importer, exporter, pattern_of(local), back_template(imported.subject, local), export, share=imported.share
     )

@@ -131,6 +131,11 @@ class DownstreamTracker:
         return bool(self._downstreams)
 
     @property
+    def is_single(self) -> bool:
+        """Return whether there is one downstream, and its record is certain."""
+        return len(self._downstreams) == 1 and not self._to_confirm
+
+    @property
     def mirrored(self) -> bool:
         """Return whether there is a mirror, which may be promoted to this stream's place."""
         return self._has_mirror

@@ -259,17 +259,21 @@ class Retention:
 
         In a work queue none does: a message has one consumer.
         """
-        if self._stream.config.retention == "workqueue":
+        retention = self._stream.config.retention
+        if retention == "workqueue":
             for seq in seqs:
                 self._log.remove(txn, seq, why=_CONSUMED)
-        else:
-            self.copied(consumer, seqs, txn)
+        elif retention == "interest":
+            self._release(consumer, seqs, txn, others=self._downstream.known)
 
     def copied(self, consumer: ConsumerPort, seqs: Iterable[int], txn: "Txn") -> None:
         """Stage the removal of those of `seqs` that nothing else needs, now that the downstream of hidden `consumer` has them."""
-        if self._stream.config.retention == "limits":
-            return
-        alone = not self._downstream.known and all(other is consumer for other in self._consumers.values())
+        if self._stream.config.retention != "limits":
+            self._release(consumer, seqs, txn, others=not self._downstream.is_single)
+
+    def _release(self, consumer: ConsumerPort, seqs: Iterable[int], txn: "Txn", *, others: bool) -> None:
+        """Stage the removal of those of `seqs` that nothing but `consumer` needs. `others`: downstreams may need them."""
+        alone = not others and all(other is consumer for other in self._consumers.values())
         for seq in seqs:
             if alone or not self._needed(seq, consumer):
                 self._log.remove(txn, seq, why=_CONSUMED)
