@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
+import pytest
 
 from eyot_cli.anywhere import OptionBehind
 from eyot_cli.main import cli
@@ -52,6 +53,12 @@ def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Co
 
 def same(page: Iterable[str], program: Iterable[str]) -> None:
     assert sorted(page) == sorted(program)
+
+
+@pytest.mark.parametrize("page", sorted(each.name for each in PAGES.iterdir()))
+def test_no_line_of_text_begins_as_a_macro(page: str) -> None:
+    lines = (PAGES / page).read_text().splitlines()
+    assert [each for each in lines if each[:1] in (".", "'") and not re.match(r"\.(([A-Z]{1,2}|br)\b|\\\")", each)] == []
 
 
 def test_eyotd() -> None:

@@ -159,7 +159,8 @@ class Callout:
                 nonce="" if applicant is None or not connect.sig else applicant.nonce,
             ),
             connect_opts=ConnectOptions(
-                jwt=connect.jwt if rules.takes_tokens else "",
+                # Without an operator nats-server drops what CONNECT says of a JWT; MQTT has its password in that place.
+                jwt=connect.jwt if rules.takes_tokens or peer.is_mqtt else "",
                 nkey=connect.nkey,
                 sig=connect.sig,
                 auth_token=connect.auth_token,
