@@ -58,7 +58,9 @@ def same(page: Iterable[str], program: Iterable[str]) -> None:
 @pytest.mark.parametrize("page", sorted(each.name for each in PAGES.iterdir()))
 def test_no_line_of_text_begins_as_a_macro(page: str) -> None:
     lines = (PAGES / page).read_text().splitlines()
-    assert [each for each in lines if each[:1] in (".", "'") and not re.match(r"\.(([A-Z]{1,2}|br)\b|\\\")", each)] == []
+    assert [
+        each for each in lines if each[:1] in (".", "'") and not re.match(r"\.(([A-Z]{1,2}|br)\b|\\\")", each)
+    ] == []
 
 
 def test_eyotd() -> None:
