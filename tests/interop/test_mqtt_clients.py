@@ -6,7 +6,7 @@ import asyncio
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -156,10 +156,10 @@ def test_aiomqtt(server: Eyotd) -> None:
     asyncio.run(play())
 
 
-def wait_until(happened: Callable[[], bool]) -> None:
+def wait_until(happened: Callable[[], bool], *seen: Sequence[object]) -> None:
     deadline = time.monotonic() + TIMEOUT_S
     while not happened():
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, seen
         time.sleep(0.02)
 
 
@@ -205,12 +205,12 @@ def test_paho_for_python_over_a_kill(server: Eyotd, version: int) -> None:
     try:
         for number in range(3):
             made.publish("living room/lamp", b"%d" % number, qos=1)
-        wait_until(lambda: len(set(published)) == 3)
+        wait_until(lambda: len(set(published)) == 3, published, got)
         server.kill()
         for number in range(3, 6):
             made.publish("living room/lamp", b"%d" % number, qos=1)
         server.start()
-        wait_until(lambda: len(set(published)) == 6 == len(set(got)))
+        wait_until(lambda: len(set(published)) == 6 == len(set(got)), published, got)
     finally:
         made.loop_stop()
     assert list(dict.fromkeys(got)) == [("living room/lamp", b"%d" % number, 1) for number in range(6)]
