@@ -12,9 +12,8 @@ import pytest
 
 from support.claims import ALPHA, USER, creds
 from support.eyot_tool import Tool
-from support.eyotd import Eyotd
-from support.newer_nats_server import NewerNatsServer
 from support.server_process import ServerProcess
+from support.tool_servers import servers
 
 CONFIG = """
     server_name: device
@@ -29,10 +28,7 @@ CONFIG = """
 SYSTEM = ("--user", "sys", "--password", "sys")
 
 
-@pytest.fixture(scope="module", params=[Eyotd, NewerNatsServer], ids=["eyotd", "nats-server"])
-def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with request.param(CONFIG, tmp_path_factory.mktemp("server")) as server:
-        yield server
+running = servers(CONFIG)
 
 
 @pytest.fixture
