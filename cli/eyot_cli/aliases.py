@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-#: By the name of the group; `cli` is `eyot` itself.
+#: By the path of the group; `cli` is `eyot` itself.
 GROUPS: Final = {
     "cli": {
         "a": "account",
@@ -45,8 +45,19 @@ GROUPS: Final = {
         "del": "rm",
         "list": "ls",
         "nfo": "info",
+        "query": "find",
     },
-    "server": {"list": "ls", "req": "request"},
+    "server": {"list": "ls", "req": "request", "rep": "report"},
+    "server report": {
+        "acct": "accounts",
+        "conn": "connections",
+        "conns": "connections",
+        "connz": "connections",
+        "js": "jetstream",
+        "jsz": "jetstream",
+        "leaf": "leafnodes",
+        "leafz": "leafnodes",
+    },
     "kv": {"new": "add", "list": "ls", "rm": "del", "status": "info", "view": "info"},
     "object": {"rm": "del", "show": "info", "i": "info"},
     "context": {

@@ -12,6 +12,7 @@ from typing import Any
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.aio.transport import TcpTransport
 from nats.errors import Error as NatsError
 
 from eyot_cli.show import print_line
@@ -38,6 +39,10 @@ class CommandClient(Client):
         self._asking: dict[asyncio.Task[Any], str] = {}
         #: of these, the tasks whose request was refused
         self._ended: dict[asyncio.Task[Any], PermissionViolation] = {}
+
+    def use_transport(self, transport: TcpTransport) -> None:
+        """Connect by this transport, which is not connected yet."""
+        self._transport = transport
 
     def note_error(self, error: Exception) -> None:
         """Keep what an error of the connection refuses, and end the request that it is about."""

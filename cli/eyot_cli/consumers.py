@@ -9,6 +9,7 @@ from nats.errors import TimeoutError as NatsTimeoutError
 from eyot_cli.api import ask, why_refused
 from eyot_cli.command_client import CommandClient
 from eyot_cli.consumer_changes import CONSUMER_CHANGES
+from eyot_cli.consumer_find import consumer_find
 from eyot_cli.consumer_info import consumer_of, every_consumer
 from eyot_cli.failure import Failure
 from eyot_cli.lazy import AliasGroup
@@ -166,5 +167,5 @@ def take(
     target.with_client(pull)
 
 
-for command in (consumer_report, *CONSUMER_CHANGES):
+for command in (consumer_find, consumer_report, *CONSUMER_CHANGES):
     consumer.add_command(command)

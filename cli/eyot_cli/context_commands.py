@@ -13,6 +13,7 @@ from eyot_cli.answers import tell
 from eyot_cli.confirm import confirm, force
 from eyot_cli.failure import Failure
 from eyot_cli.lazy import AliasGroup
+from eyot_cli.logins import without_login
 from eyot_cli.private_files import remove, write_private
 from eyot_cli.show import names_option, print_json, print_names, print_table
 from eyot_cli.target import Target
@@ -69,6 +70,8 @@ def show(target: Target, name: str | None) -> None:
     found = contexts.members(name)
     contexts.checked(name, found)
     shown = {key: "***" if key in _SECRETS and value else value for key, value in found.items()}
+    if isinstance(proxy := shown.get("socks_proxy"), str):
+        shown["socks_proxy"] = without_login(proxy)
     if target.as_json:
         print_json({"name": name} | shown)
         return
@@ -100,7 +103,7 @@ def add(click_context: click.Context, name: str, description: str | None, select
     """Make or change the context NAME.
 
     It keeps the options of eyot itself: --server, --user, --password, --creds, --nkey, --tlsca, --tlscert, --tlskey,
-    --tlsfirst, --domain, --js-api-prefix and --inbox-prefix, also from the environment. A new login replaces the old one.
+    --tlsfirst, --domain, --js-api-prefix, --js-event-prefix, --inbox-prefix and --socks-proxy, also from the environment. A new login replaces the old one.
     """
     target = click_context.obj
     assert isinstance(target, Target)
@@ -139,8 +142,12 @@ def _given(target: Target) -> dict[str, Any]:
     if target.given_api_prefix is not None:
         given["jetstream_domain"] = ""
         given["jetstream_api_prefix"] = target.given_api_prefix
-    if target.inbox_prefix:
-        given["inbox_prefix"] = target.inbox_prefix
+    texts = {
+        "inbox_prefix": target.inbox_prefix,
+        "jetstream_event_prefix": target.given_event_prefix,
+        "socks_proxy": target.socks_proxy,
+    }
+    given |= {name: text for name, text in texts.items() if text}
     if target.user is not None and target.password is None:
         given["token"] = target.user
     elif target.user is not None:

@@ -16,7 +16,6 @@ from eyot_cli.failure import Failure
 #: Members that `eyot` cannot honour, and the remedy.
 _REFUSED: Final = {
     "nsc": "write the user's credentials with eyot trust generate creds, and name them as creds",
-    "socks_proxy": "connect without the proxy, or use the nats tool",
     "user_jwt": "write the token and its seed into a credentials file, and name it as creds",
 }
 
@@ -38,9 +37,10 @@ class NatsContext(msgspec.Struct):
     tls_first: bool = False
     jetstream_domain: str = ""
     jetstream_api_prefix: str = ""
+    jetstream_event_prefix: str = ""
     inbox_prefix: str = ""
-    nsc: str = ""
     socks_proxy: str = ""
+    nsc: str = ""
     user_jwt: str = ""
 
 

@@ -37,8 +37,6 @@ SERVER_ADVISORIES: Final = (
     "$SYS.SERVER.*.LAMEDUCK",
     "$SYS.SERVER.*.SHUTDOWN",
 )
-JETSTREAM_ADVISORIES: Final = "$JS.EVENT.ADVISORY.>"
-JETSTREAM_METRICS: Final = "$JS.EVENT.METRIC.>"
 #: Answered in the system account only.
 SYSTEM_PING: Final = "$SYS.REQ.SERVER.PING"
 NOT_SYSTEM: Final = (
@@ -104,8 +102,8 @@ def events(
     wanted = _regex(pattern)
     server = srv_advisory or everything
     own = [
-        *((JETSTREAM_ADVISORIES,) if js_advisory or everything else ()),
-        *((JETSTREAM_METRICS,) if js_metric or everything else ()),
+        *((f"{target.event_prefix}.ADVISORY.>",) if js_advisory or everything else ()),
+        *((f"{target.event_prefix}.METRIC.>",) if js_metric or everything else ()),
         *subjects,
     ]
     if not server and not own:

@@ -64,9 +64,10 @@ class LazyCommands(MutableMapping[str, click.Command]):
 class AliasGroup(click.Group):
     """A group whose commands have other names, too (`eyot_cli.aliases`)."""
 
-    def __init__(self, *args: Any, **more: Any) -> None:
+    def __init__(self, *args: Any, path: str = "", **more: Any) -> None:
+        """`path`: of a group within a group, with its own name."""
         super().__init__(*args, **more)
-        self._aliases: Mapping[str, str] = aliases.GROUPS.get(self.name or "", {})
+        self._aliases: Mapping[str, str] = aliases.GROUPS.get(path or self.name or "", {})
         #: commands of `eyot` itself that also work behind this group's name
         self._outer = aliases.OUTER.get(self.name or "", ())
 

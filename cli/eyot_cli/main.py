@@ -165,7 +165,24 @@ COMMANDS: Final = {
     help="JetStream domain to ask instead of the server's own",
 )
 @click.option("--js-api-prefix", "given_api_prefix", metavar="PREFIX", help="subject prefix of that JetStream's API")
+@click.option(
+    "--js-event-prefix",
+    "given_event_prefix",
+    default="",
+    show_default="$JS.EVENT",
+    metavar="PREFIX",
+    help="subject prefix of that JetStream's advisories and metrics",
+)
 @click.option("--inbox-prefix", default="", show_default="_INBOX", metavar="PREFIX", help="subject prefix of answers")
+@click.option(
+    "--socks-proxy",
+    default="",
+    envvar="NATS_SOCKS_PROXY",
+    show_default="none",
+    show_envvar=True,
+    metavar="URL",
+    help="SOCKS5 proxy in front of the server: socks5://USER:PASSWORD@HOST:PORT",
+)
 @click.option(
     "--timeout",
     "timeout_s",
@@ -203,7 +220,9 @@ def cli(
     tlskey: Path | None,
     tlsfirst: bool,
     given_api_prefix: str | None,
+    given_event_prefix: str,
     inbox_prefix: str,
+    socks_proxy: str,
     timeout_s: float,
     connection_name: str,
     no_context: bool,
@@ -226,6 +245,8 @@ def cli(
         "" if no_context else context_name,
         inbox_prefix=inbox_prefix,
         given_api_prefix=given_api_prefix,
+        given_event_prefix=given_event_prefix,
+        socks_proxy=socks_proxy,
         timeout_s=timeout_s,
         connection_name=connection_name,
         trace=trace,

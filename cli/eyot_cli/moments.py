@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import click
 
@@ -29,3 +29,8 @@ def parse_moment(text: str, *, ahead: int = 1) -> str:
     if when.tzinfo is None:
         raise click.BadParameter(f"{text!r} has no time zone: end it with Z for UTC")
     return as_text(when)
+
+
+def age_of(text: str) -> timedelta:
+    """Return how long ago a time of the API was; what never happened has the year 1."""
+    return datetime.now(UTC) - datetime.fromisoformat(text)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import click
 
 from eyot_cli.ages import age_ns
+from eyot_cli.moments import age_of
 from eyot_cli.show import count, names_option, print_json, print_names, print_table
 from eyot_cli.stream_info import every_stream, info_of
 from eyot_cli.target import Target
@@ -51,9 +52,9 @@ def _rules(given: dict[str, Any]) -> list[_Rule]:
     if given["empty"]:
         rules.append(lambda info: info.state.messages == 0)
     if (idle := given["idle"]) is not None:
-        rules.append(lambda info: _age(info.state.last_ts) > timedelta(microseconds=idle / 1e3))
+        rules.append(lambda info: age_of(info.state.last_ts) > timedelta(microseconds=idle / 1e3))
     if (created := given["created"]) is not None:
-        rules.append(lambda info: _age(info.created) >= timedelta(microseconds=created / 1e3))
+        rules.append(lambda info: age_of(info.created) >= timedelta(microseconds=created / 1e3))
     if (consumers := given["consumers"]) is not None:
         rules.append(lambda info: info.state.consumer_count <= consumers)
     if (subject := given["subject"]) is not None:
@@ -65,8 +66,3 @@ def _rules(given: dict[str, Any]) -> list[_Rule]:
     if given["mirrored"]:
         rules.append(lambda info: info.config.mirror is not None)
     return rules
-
-
-def _age(text: str) -> timedelta:
-    """Return how long ago a time of the API was; a stream that never had a message has the year 1."""
-    return datetime.now(UTC) - datetime.fromisoformat(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -20,6 +21,12 @@ def info_of(found: dict[str, Any]) -> StreamInfo:
         return decode(msgspec.json.encode(found), StreamInfo, strict=False)
     except InvalidJson as error:
         raise Failure(f"malformed answer of the server: {error}") from error
+
+
+def needed_level(metadata: Mapping[str, str] | None) -> int:
+    """Return the level of the JetStream API that a stream or consumer needs, as the server notes it in the metadata."""
+    text = (metadata or {}).get("_nats.req.level", "0")
+    return int(text) if text.isdecimal() else 0
 
 
 async def every_stream(

@@ -35,6 +35,8 @@ DEFAULT_SERVER = "nats://127.0.0.1:4222"
 TIMEOUT_S = 5.0
 #: Prefix of the JetStream API of the server itself.
 OWN_API = "$JS.API"
+#: Prefix of JetStream's advisories and metrics.
+OWN_EVENTS = "$JS.EVENT"
 #: Devices of a group that are asked at the same time.
 AT_ONCE = 32
 #: The commands that ask devices.
@@ -96,6 +98,10 @@ class Target:
     inbox_prefix: str = ""
     #: prefix of the JetStream API; None: that of the domain
     given_api_prefix: str | None = None
+    #: prefix of JetStream's events; "": as the context says
+    given_event_prefix: str = ""
+    #: SOCKS5 proxy in front of the server; "": as the context says
+    socks_proxy: str = ""
     #: how long an answer may take, seconds
     timeout_s: float = TIMEOUT_S
     #: name of the connection, which the server shows
@@ -148,6 +154,8 @@ class Target:
         from nats.errors import Error as NatsError
         from nats.js.errors import APIError, ServiceUnavailableError
 
+        from eyot_cli.socks import ProxyError
+
         clients: list[CommandClient] = []
 
         async def run() -> T:
@@ -171,7 +179,7 @@ class Target:
         except (NatsError, OSError, TimeoutError) as error:
             if len(clients) == number and isinstance(error, BrokenPipeError):
                 raise  # nobody reads standard output any more
-            is_reached = not isinstance(error, OSError) or isinstance(error, ssl.SSLError)
+            is_reached = not isinstance(error, OSError) or isinstance(error, ssl.SSLError | ProxyError)
             remedy = self.login_remedy if self.login is not None else ""
             raise cannot_connect(self.shown_server, said(error), is_reached=is_reached, login_remedy=remedy) from error
 
@@ -208,6 +216,11 @@ class Target:
     def is_elsewhere(self) -> bool:
         """Whether the JetStream API is not that of the server itself. Raises Failure."""
         return self.api_prefix != OWN_API
+
+    @property
+    def event_prefix(self) -> str:
+        """Prefix of the subjects of JetStream's advisories and metrics, without a dot at its end. Raises Failure."""
+        return (self.given_event_prefix or self._context.jetstream_event_prefix or OWN_EVENTS).removesuffix(".")
 
     def _with_context(self) -> Target:
         """Return the target with the context's login and files where the options give none. Raises Failure."""
@@ -251,6 +264,7 @@ class Target:
 
         from eyot_cli.command_client import CommandClient
         from eyot_cli.secure_client import SecureClient
+        from eyot_cli.socks import SocksTransport, proxy_of
 
         errors: list[Exception] = []
 
@@ -273,6 +287,8 @@ class Target:
             raise Failure(f"{self.shown_server}: expected nats://HOST:PORT or tls://HOST:PORT")
         client = SecureClient() if scheme == "tls" or self.tls.are_given else CommandClient()
         client.trace = self.trace
+        if proxy := self.socks_proxy or self._context.socks_proxy:
+            client.use_transport(SocksTransport(proxy_of(proxy)))
         try:
             await client.connect(
                 scheme + separator + rest,

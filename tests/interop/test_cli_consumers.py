@@ -137,3 +137,28 @@ def test_a_client_is_unpinned(eyot: Tool) -> None:
     eyot("consumer", "add", "S", "o", "--overflow-groups", "g")
     assert config_of(eyot, "o")["priority_policy"] == "overflow"
     assert eyot.run("consumer", "add", "S", "x", "--overflow-groups", "g", "--pinned-groups", "h").returncode == 2
+
+
+def test_consumers_are_found(eyot: Tool) -> None:
+    eyot("consumer", "add", "S", "pulled")
+    eyot("consumer", "add", "S", "pushed", "--target", "out", "--filter", "s.1")
+    eyot("consumer", "next", "S", "pulled", "--no-ack")
+    for words, names in (
+        (("--pull",), ["pulled"]),
+        (("--push",), ["pushed"]),
+        (("--bound",), []),
+        (("--waiting", "1"), ["pulled", "pushed"]),
+        (("--ack-pending", "1"), ["pushed"]),
+        (("--pending", "2"), ["pushed"]),
+        (("--pending", "3", "--pull"), ["pulled"]),
+        (("--idle", "1h"), ["pushed"]),
+        (("--created", "1h"), []),
+        (("--created", "1h", "--invert"), ["pulled", "pushed"]),
+        (("--replicas", "1"), ["pulled", "pushed"]),
+        (("--pinned",), []),
+        (("--api-level", "0"), ["pulled", "pushed"]),
+        (("--api-level", "1"), []),
+    ):
+        assert eyot.json("consumer", "find", "S", "-n", *words) == names, words
+    assert [each["name"] for each in eyot.json("con", "query", "S", "--push")] == ["pushed"]
+    assert "pulled" in eyot("consumer", "find", "S")

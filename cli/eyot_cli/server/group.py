@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
-from time import perf_counter
 from typing import Any
 
 import click
 import msgspec
 from nats.aio.client import Client
-from nats.errors import TimeoutError as NatsTimeoutError
 
 from eyot_cli.ages import age_ns
 from eyot_cli.failure import Failure
 from eyot_cli.lazy import AliasGroup
+from eyot_cli.server.asking import answers
 from eyot_cli.server.checks import connection, credential, message, request
 from eyot_cli.server.jetstream_checks import consumer, jetstream, kv, stream
+from eyot_cli.server.reports import report
 from eyot_cli.server.result import Result, form_options, run_check, take_form
 from eyot_cli.show import count, print_json, print_line, print_table, size, span
 from eyot_cli.target import Target
 
-_PING = "$SYS.REQ.SERVER.PING"
 #: What `eyot server request` asks for, and the subject's last word.
 _PAGES = {
     "accounts": "ACCOUNTZ",
@@ -32,7 +30,6 @@ _PAGES = {
     "subscriptions": "SUBSZ",
     "variables": "VARZ",
 }
-_NOT_SYSTEM = "nobody answers: name a user of the system account (--user, --creds or --context)"
 
 
 @click.group("server", cls=AliasGroup)
@@ -51,22 +48,6 @@ def check(context: click.Context, /, **given: Any) -> None:
     take_form(context, given)
 
 
-async def _answers(target: Target, client: Client, page: str, body: Any, wanted: int = 0) -> list[dict[str, Any]]:
-    """Return the answers of all servers, or so many, with how long each took as `rtt`. Raises Failure without any."""
-    inbox, found, began = await client.subscribe(client.new_inbox()), list[dict[str, Any]](), perf_counter()
-    await client.publish(f"{_PING}.{page}" if page else _PING, msgspec.json.encode(body), reply=inbox.subject)
-    # After the first answer others come soon, or not at all.
-    with suppress(NatsTimeoutError):
-        while not wanted or len(found) < wanted:
-            answer = await inbox.next_msg(timeout=min(target.timeout_s, 0.5) if found else target.timeout_s)
-            if (answer.headers or {}).get("Status") == "503":
-                break
-            found.append(msgspec.json.decode(answer.data, type=dict[str, Any]) | {"rtt": perf_counter() - began})
-    if not found:
-        raise Failure(_NOT_SYSTEM)
-    return found
-
-
 @server.command("ls")
 @click.argument("expect", type=click.IntRange(min=1), required=False)
 @click.pass_obj
@@ -75,7 +56,7 @@ def listing(target: Target, expect: int | None) -> None:
 
     With EXPECT, until so many have answered; exit status 1 if fewer do.
     """
-    found = target.with_client(lambda client: _answers(target, client, "", {}, expect or 0))
+    found = target.with_client(lambda client: answers(target, client, "", {}, expect or 0))
     if target.as_json:
         print_json(found)
     else:
@@ -105,7 +86,7 @@ def ping(target: Target, expect: int | None, times: int) -> None:
         for number in range(times):
             if number:
                 await asyncio.sleep(1)
-            found += await _answers(target, client, "", {}, expect or 0)
+            found += await answers(target, client, "", {}, expect or 0)
         return found
 
     found = target.with_client(ask)
@@ -145,7 +126,7 @@ def info(target: Target, name: str) -> None:
 
 async def _varz(target: Target, client: Client, name: str) -> dict[str, Any]:
     try:
-        (answer,) = await _answers(target, client, "VARZ", {"server_name": name, "exact_match": True}, 1)
+        (answer,) = await answers(target, client, "VARZ", {"server_name": name, "exact_match": True}, 1)
     except Failure:
         raise Failure(f"no server {name} answers: eyot server ls lists them, for users of the system account") from None
     return dict(answer.get("data") or {})
@@ -167,7 +148,7 @@ def ask_servers(target: Target, page: str, server_name: str | None, body: str) -
         raise click.BadParameter(f"{body!r}: {error}", param_hint="'--body'") from error
     if server_name:
         options |= {"server_name": server_name, "exact_match": True}
-    found = target.with_client(lambda client: _answers(target, client, _PAGES[page], options, 1 if server_name else 0))
+    found = target.with_client(lambda client: answers(target, client, _PAGES[page], options, 1 if server_name else 0))
     for each in found:
         each.pop("rtt")
         print_line(msgspec.json.encode(each).decode())
@@ -238,3 +219,4 @@ def _seconds_between(start: str, now: str) -> float:
 
 for each in (connection, stream, consumer, message, request, jetstream, kv, credential):
     check.add_command(each)
+server.add_command(report)

@@ -92,8 +92,11 @@ def same_help(other: list[str], own: list[str]) -> None:
     ("group", "alias", "name"), [(group, *each) for group, names in GROUPS.items() for each in names.items()]
 )
 def test_the_other_names_of_the_nats_tool_work(group: str, alias: str, name: str) -> None:
-    path = [] if group == "cli" else [group]
-    owner = cli.commands[group] if path else cli
+    path = [] if group == "cli" else group.split()
+    owner: click.Command = cli
+    for each in path:
+        assert isinstance(owner, click.Group)
+        owner = owner.commands[each]
     assert isinstance(owner, click.Group)
     assert alias not in owner.commands
     same_help([*path, alias], [*path, name])

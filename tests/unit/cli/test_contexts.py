@@ -161,7 +161,7 @@ def test_none_selected_is_the_default(eyot: Run, dialed: list[dict[str, Any]]) -
     ("members", "why"),
     [
         ({"nsc": "nsc://op/acc/user"}, "eyot trust generate creds"),
-        ({"socks_proxy": "socks5://proxy:1080"}, "socks_proxy"),
+        ({"socks_proxy": "http://me:secret@proxy:1080"}, "no socks5://"),
         ({"user_jwt": "eyJ"}, "credentials file"),
         ({"url": 5}, "Expected `str`"),
     ],
@@ -173,6 +173,7 @@ def test_what_cannot_be_honoured_is_refused(
     status, _, err = eyot("--context", "hub", "kv", "put", "B", "k", "v")
     assert (status, err.count("\n")) == (1, 1)
     assert why in err
+    assert "secret@" not in err
 
 
 @pytest.mark.parametrize("prefix", ["$JS.edge.API", "$JS.edge.API.", "mine.js"])
@@ -312,3 +313,10 @@ def test_contexts_are_checked(eyot: Run, files: Path, dialed: list[dict[str, Any
     assert [(each["name"], each["error"] is None) for each in json.loads(out)] == [("bad", False), ("hub", True)]
     assert eyot("context", "validate", "hub", "--connect")[0] == 1
     assert {each["url"] for each in dialed} == {"nats://hub-1:4222", "nats://hub-2:4222"}
+
+
+def test_a_prefix_of_events(files: Path) -> None:
+    write(files, "hub", jetstream_event_prefix="mine.events.")
+    assert target_of().event_prefix == "$JS.EVENT"
+    assert target_of("--context", "hub").event_prefix == "mine.events"
+    assert target_of("--context", "hub", "--js-event-prefix", "other").event_prefix == "other"
