@@ -92,15 +92,37 @@ class Opened(NamedTuple):
 SUPERSEDED: Final = Opened(None, reason=ReasonCode.SERVER_BUSY, text="another connection of the client came meanwhile")
 
 
+class _FilterChange:
+    """A change of a session's filters: its queue follows them, and its record is written.
+
+    `followed` comes before `saved`: the queue's configuration is handed in first.
+    """
+
+    __slots__ = ("error", "when_done")
+
+    def __init__(self, done: Callable[[str], None]) -> None:
+        #: called when both are on flash, or with the reason why not
+        self.when_done = [done]
+        #: why the queue could not follow
+        self.error = ""
+
+    def saved(self, error: str) -> None:
+        """Report the end of the change."""
+        for done in self.when_done:
+            done(self.error or error)
+
+
 class _Known:
     """A session with what belongs to it here."""
 
-    __slots__ = ("access", "opening", "session", "takeovers", "timer")
+    __slots__ = ("access", "change", "opening", "session", "takeovers", "timer")
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.timer: TimerHandle | None = None
         self.takeovers: list[float] = []
+        #: the last change of its filters, while it is on the way to flash
+        self.change: _FilterChange | None = None
         #: CONNECT packets that wait until its record is on flash
         self.opening = 0
         #: permissions of the last connection, for its will
@@ -314,7 +336,8 @@ class AccountSessions:
             known.timer = None
         told = (record.expiry_s, record.will, record.ended_ns)
         record.expiry_s, record.will, record.ended_ns = opening.expiry_s, opening.will, 0
-        if not session.persistent or (present and told == (record.expiry_s, record.will, record.ended_ns)):
+        is_stored = present and not known.opening and told == (record.expiry_s, record.will, record.ended_ns)
+        if is_stored or not session.persistent:
             done(Opened(session, present))
             return
 
@@ -452,7 +475,11 @@ class AccountSessions:
     # -- filters -------------------------------------------------------------------------------------------------------
 
     def filters_changed(self, session: Session, done: Callable[[str], None]) -> None:
-        """Have the queue follow the filters of a session's record, and write the record; `done` when it is on flash."""
+        """Have the queue follow the filters of a session's record, and write the record; `done` when both are on flash.
+
+        Both are handed in at once. A publish behind the SUBSCRIBE is acknowledged with the record or after it: a client
+        that sees its publishes acknowledged has its subscription, although a power cut may take the SUBACK.
+        """
         known = self._known.get(session.client_id)
         if known is None or known.session is not session:
             done("")
@@ -461,15 +488,33 @@ class AccountSessions:
             self._follow_shared(session)
             done("")
             return
+        change = known.change = _FilterChange(done)
 
         def followed(error: str) -> None:
-            if error:
-                done(error)
-                return
-            session.pull()
-            self.store.put_session(session.record, done)
+            change.error = error
+            if not error:
+                session.pull()
+
+        def saved(error: str) -> None:
+            if known.change is change:
+                known.change = None
+            change.saved(error)
+            if change.error and not error and self._known.get(session.client_id) is known:
+                self._save(session)  # without the filters that the queue does not have
 
         self._follow_filters(known, followed)
+        if change.error:
+            saved(change.error)
+        else:
+            self.store.put_session(session.record, saved)
+
+    def when_filters_stored(self, session: Session, done: Callable[[str], None]) -> None:
+        """Call `done` when the filters of a session's record are on flash, or with the reason why not."""
+        known = self._known.get(session.client_id)
+        if known is None or known.session is not session or known.change is None:
+            done("")
+        else:
+            known.change.when_done.append(done)
 
     def _follow_filters(self, known: _Known, done: Callable[[str], None] = lambda error: None) -> None:
         session = known.session

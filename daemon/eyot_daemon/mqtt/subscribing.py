@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from eyot_daemon.mqtt import message, stream_context, sys_topics
 from eyot_daemon.mqtt.overlaps import Overlaps
@@ -32,6 +32,14 @@ FILTERS_MAX: Final = 10_000
 #: When to send retained messages (MQTT 5, retain handling).
 REPLAY_ALWAYS: Final = 0
 REPLAY_IF_NEW: Final = 1
+
+
+class _Placed(NamedTuple):
+    """A filter of a SUBSCRIBE: its options now, and those before it; None: there were none."""
+
+    filter: str
+    options: SubOptions
+    before: SubOptions | None
 
 
 class Subscribing(Destination, Protocol):
@@ -86,7 +94,7 @@ class Subscriber:
         """Answer SUBSCRIBE: one reason code a filter."""
         connection = self._connection
         session = connection.session
-        before = dict(session.record.subs)
+        placed: list[_Placed] = []
         reasons: list[ReasonCode] = []
         replays: list[tuple[str, SubOptions]] = []
         identifiers = packet.properties.subscription_identifiers if packet.properties is not None else []
@@ -102,6 +110,7 @@ class Subscriber:
             if known is not None and known.qos:
                 options.since = known.since
             session.record.subs[asked.filter] = options
+            placed.append(_Placed(asked.filter, options, known))
             self._follow(asked.filter, options)
             reasons.append(ReasonCode(options.qos))
             replay = asked.retain_handling
@@ -114,7 +123,7 @@ class Subscriber:
             if connection.closed:
                 return
             if error:
-                self._go_back(before)
+                self._go_back(placed)
                 refused = [ReasonCode.UNSPECIFIED_ERROR if reason < 0x80 else reason for reason in reasons]
                 connection.send_suback(Suback(packet.packet_id, refused))
                 return
@@ -122,10 +131,10 @@ class Subscriber:
             if replays and not connection.closed:
                 self._replay(replays)
 
-        if session.record.subs == before:
-            settled("")
+        if all(each.options == each.before for each in placed):
+            connection.sessions.when_filters_stored(session, settled)
         else:
-            self._connection.sessions.filters_changed(session, settled)
+            connection.sessions.filters_changed(session, settled)
 
     def end(self) -> None:
         """End with the connection: each would keep the other."""
@@ -214,13 +223,18 @@ class Subscriber:
         for sub in connection.subs.values():
             sub.deny_filter = access is not None and access.needs_deny_filter(sub.subject)
 
-    def _go_back(self, before: dict[str, SubOptions]) -> None:
-        record = self._connection.session.record
-        for topic_filter in [each for each in record.subs if each not in before]:
-            self._end(topic_filter)
-        record.subs = before
-        for topic_filter, options in before.items():
-            self._follow(topic_filter, options)
+    def _go_back(self, placed: list[_Placed]) -> None:
+        """Take back a SUBSCRIBE that is refused; what a later one has changed stays."""
+        subs = self._connection.session.record.subs
+        for each in reversed(placed):
+            if subs.get(each.filter) is not each.options:
+                continue
+            if each.before is None:
+                del subs[each.filter]
+                self._end(each.filter)
+            else:
+                subs[each.filter] = each.before
+                self._follow(each.filter, each.before)
 
     # -- UNSUBSCRIBE -----------------------------------------------------------------------------------------------------
 
@@ -241,9 +255,9 @@ class Subscriber:
                 connection.send_unsuback(Unsuback(packet.packet_id, codes))
 
         if ReasonCode.SUCCESS in reasons:
-            self._connection.sessions.filters_changed(session, settled)
+            connection.sessions.filters_changed(session, settled)
         else:
-            settled("")
+            connection.sessions.when_filters_stored(session, settled)
 
     def _end(self, topic_filter: str) -> None:
         if self._has_sys_filters and sys_topics.is_sys_filter(topic_filter):

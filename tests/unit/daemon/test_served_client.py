@@ -18,48 +18,13 @@ from eyot_daemon.reload.apply import change_options, settle_connections
 from eyot_daemon.router.account_setup import set_up_accounts
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.router.subscription import Origin, Subscription
-from eyot_daemon.turn.backpressure import Gate
 from eyot_daemon.turn.clock import ManualClock
 from eyot_wire.info import ClientConnect
+from support.plain_transport import Wire
 
 ANN = UserOptions(account=GLOBAL_ACCOUNT, user="ann", password="a")
 BOB = UserOptions(account=GLOBAL_ACCOUNT, user="bob", password="b")
 OPTIONS = Options(accounts=(AccountOptions(name=GLOBAL_ACCOUNT, users=(ANN, BOB)),), max_connections=2)
-
-
-class Wire:
-    """A transport that takes everything at once."""
-
-    backlog = 0
-
-    def __init__(self) -> None:
-        self.sent = bytearray()
-        self.session: ServedClient | None = None
-        self.closed = False
-        self.held: Gate | None = None
-        self.bytes_max = 0
-
-    def input_waits(self) -> bool:
-        return False
-
-    def send(self) -> None:
-        assert self.session is not None
-        self.sent += self.session.out
-        self.session.out.clear()
-
-    def close(self, *, linger: bool) -> None:
-        if linger and self.session is not None:
-            self.send()
-        self.closed = True
-
-    def hold(self, gate: Gate) -> None:
-        self.held = gate
-
-    def admit(self, message_bytes_max: int) -> None:
-        self.bytes_max = message_bytes_max
-
-    async def run(self, session: object) -> None:
-        raise AssertionError("not served by a task here")
 
 
 class Shout(ServedClient):
