@@ -15,6 +15,7 @@ from nats.js.api import DeliverPolicy
 from eyot_cli.ages import age_ns
 from eyot_cli.api import ask
 from eyot_cli.command_client import CommandClient
+from eyot_cli.direct_reading import directly, is_direct
 from eyot_cli.failure import Failure
 from eyot_cli.messages import connection_gone
 from eyot_cli.moments import ago, as_text
@@ -23,6 +24,7 @@ from eyot_cli.refusals import Refusal, no_stream
 from eyot_cli.seconds import seconds
 from eyot_cli.stored import Silence, in_order
 from eyot_cli.sub_output import Output, output_options
+from eyot_cli.sub_reports import drawn, report_of, report_options
 from eyot_cli.target import Target
 from eyot_wire.jetstream import error_codes as codes
 from eyot_wire.subject import overlaps
@@ -54,6 +56,7 @@ def _subjects(context: click.Context, argument: click.Parameter, given: tuple[st
 @click.option("--ack", is_flag=True, help="acknowledge what a consumer pushes")
 @click.option("--stream", callback=stream_name, metavar="STREAM", help="messages of this stream, also later ones")
 @click.option("--durable", callback=stream_name, metavar="NAME", help="by this consumer of it, and acknowledge")
+@click.option("--direct", is_flag=True, help="by direct gets, without a consumer; a work queue is always read so")
 @click.option("--all", "deliver_all", is_flag=True, help="the stream from its first message")
 @click.option("--new", "deliver_new", is_flag=True, help="only messages that the stream stores from now on")
 @click.option("--last", "deliver_last", is_flag=True, help="its last message, and later ones")
@@ -61,6 +64,7 @@ def _subjects(context: click.Context, argument: click.Parameter, given: tuple[st
 @click.option("--start-sequence", type=click.IntRange(min=1), metavar="N", help="the stream from this sequence")
 @click.option("--since", callback=age_ns, metavar="TIME", help="what it has stored since a time ago: 1h")
 @click.option("--terminate-at-end", "-T", is_flag=True, help="end when all that the stream holds was printed")
+@report_options
 @output_options
 @click.pass_obj
 def subscribe(
@@ -75,7 +79,12 @@ def subscribe(
     ack: bool,
     stream: str | None,
     durable: str | None,
+    direct: bool,
     terminate_at_end: bool,
+    graph: bool,
+    report_subjects: bool,
+    report_subscriptions: bool,
+    report_top: int,
     **how: Any,
 ) -> None:
     """Print messages published to SUBJECT.
@@ -83,13 +92,19 @@ def subscribe(
     With an option about a stream, messages that a stream holds are printed: that of --stream, or the one that stores SUBJECT.
     """
     starts = [each for each in (*_POLICIES, "start_sequence", "since") if how[each]]
-    stored = stream is not None or durable is not None or bool(starts)
-    _check_usage(subjects, stored=stored, stream=stream, inbox=inbox, queue=queue, starts=starts, durable=durable)
+    stored = stream is not None or durable is not None or direct or bool(starts)
+    _check_usage(
+        subjects, stored=stored, stream=stream, inbox=inbox, queue=queue, starts=starts, durable=durable, direct=direct
+    )
     if terminate_at_end and not stored:
         raise click.UsageError("--terminate-at-end is about a stream: --stream, --all and others say where it begins")
     start = {name: how.pop(name) for name in (*_POLICIES, "start_sequence", "since")}
     context = click.get_current_context()
     wait_s = None if wait is None else seconds(context, context.command.params[0], wait)
+
+    report = report_of(
+        target, subjects, graph=graph, subjects=report_subjects, subscriptions=report_subscriptions, most=report_top
+    )
 
     async def listen(client: CommandClient) -> None:
         output = Output(target, **how)
@@ -97,28 +112,29 @@ def subscribe(
         if inbox:
             asked = (client.new_inbox(),)
             output.say(f"subscribed to {asked[0]}")
-        if not stored:
-            found = _published(target, client, asked, queue, silence)
-        else:
+        if stored:
             name = stream or await _stream_of(target, client, asked[0])
             subject = asked[0] if asked else ">"
+            options = _start(start) | {"follow": not terminate_at_end, "silence": silence}
             if durable is not None:
                 found = _of_consumer(target, client, name, durable, subject, start, count, silence)
+            elif await is_direct(target, client, name, wanted=direct):
+                found = directly(target, client, name, subject, **options)
             else:
-                options = _start(start) | {
-                    "headers_only": output.needs_no_payload,
-                    "follow": not terminate_at_end,
-                    "silence": silence,
-                }
-                found = in_order(target, client, name, subject, **options)
+                found = in_order(target, client, name, subject, headers_only=output.needs_no_payload, **options)
+        else:
+            found = _published(target, client, asked, queue, silence)
         number = 0
-        async with aclosing(found) as messages:
+        async with aclosing(found) as messages, drawn(report):
             async for message in messages:
                 if any(overlaps(each.encode(), message.subject.encode()) for each in ignored):
                     continue
                 number += 1
-                await output.show(message, number, stored=stored)
-                if durable is not None or (ack and message.reply.startswith("$JS.ACK.")):
+                if report is not None:
+                    report.add(message)
+                else:
+                    await output.show(message, number, stored=stored)
+                if durable is not None or (ack and not stored and message.reply.startswith("$JS.ACK.")):
                     await _acknowledge(target, client, message, is_last=number == count)
                 if number == count:
                     break
@@ -136,6 +152,7 @@ def _check_usage(
     queue: str,
     starts: list[str],
     durable: str | None,
+    direct: bool,
 ) -> None:
     """Raise UsageError for options that do not go together."""
     if len(starts) > 1:
@@ -146,6 +163,8 @@ def _check_usage(
         raise click.UsageError("SUBJECT and --inbox exclude each other")
     if not subjects and not inbox and stream is None:
         raise click.UsageError("name a SUBJECT, --inbox or --stream")
+    if direct and durable is not None:
+        raise click.UsageError("--direct reads without a consumer, so without --durable")
     if durable is not None and stream is None and not subjects:
         raise click.UsageError("--durable needs the --stream that it is of")
 

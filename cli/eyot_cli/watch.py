@@ -16,7 +16,7 @@ from eyot_cli.show import print_line, span
 from eyot_cli.target import Target
 
 #: Go to the first cell and clear the screen, without what scrolled out of it.
-_CLEAR = "\x1b[H\x1b[2J"
+CLEAR = "\x1b[H\x1b[2J"
 SHORTEST_S = 0.1
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ def watched(target: Target, watch_s: float | None, read: Callable[[], T], show: 
         except Failure as error:
             found, failure = None, error
         if not target.as_json:
-            sys.stdout.write(_CLEAR if sys.stdout.isatty() else "\n")
+            sys.stdout.write(CLEAR if sys.stdout.isatty() else "\n")
             print_line(f"Every {span(watch_s)}: {datetime.now(UTC).astimezone():%H:%M:%S}")
         if failure is not None:
             for each in failure.lines:
