@@ -45,7 +45,7 @@ SCHEMA: Final = pa.schema(
         ("delays", pa.binary()),  # how many readings have a delay of each class, `_CLASS` each
     ]
 )
-FILES_MAX: Final = 32  # of the table, before it is rewritten
+FILES_MAX: Final = 8  # of the table, before it is rewritten: every run reads all of them
 _READ: Final = pa.schema([("device", pa.string()), ("event_time", columns.TIMESTAMP), ("stored_at", columns.TIMESTAMP)])
 #: Classes of delays: each is 2 % wider than the one before. Class 0: none, or an event ahead of the hub's clock.
 _CLASS: Final = np.dtype([("number", "<i4"), ("count", "<i8")])
@@ -156,9 +156,9 @@ def by_device(found: pa.Table, fractions: Sequence[float]) -> pa.Table:
     """Return one row for each device: the sums, and `delay_p<i>` in seconds for the i-th fraction, within 1 %."""
     devices = codes(found.column("device").dictionary_encode())
     sums = found.select(["device", *(name for name, _ in _SUMS)]).group_by("device").aggregate(_SUMS)
-    packed = found.column("delays").to_pylist()
-    entries = np.frombuffer(b"".join(packed), _CLASS)
-    lengths = np.array([len(one) // _CLASS.itemsize for one in packed], np.int64)
+    packed = found.column("delays")
+    entries = np.frombuffer(b"".join(packed.to_pylist()), _CLASS)
+    lengths = pc.binary_length(packed).to_numpy() // _CLASS.itemsize
     device = np.repeat(devices.indices.to_numpy().astype(np.int64), lengths)
     delays = percentiles(device, entries["number"].astype(np.int64), entries["count"].astype(np.int64), fractions)
     made = {name: sums.column(f"{name}_{how}") for name, how in _SUMS} | {"device": sums.column("device")}

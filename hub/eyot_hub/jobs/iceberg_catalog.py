@@ -16,8 +16,11 @@ from typing import Any, Final
 
 from pyiceberg.catalog import AVAILABLE_CATALOGS, Catalog, CatalogType, load_catalog
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.io import OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.update import TableRequirement, TableUpdate
 from requests import PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
 from sqlalchemy.exc import OperationalError, ProgrammingError
@@ -94,6 +97,33 @@ class _TimedRestCatalog(RestCatalog):
         return session
 
 
+class _RememberingSqlCatalog(SqlCatalog):
+    """An SQL catalog that parses no metadata twice: of each table it keeps the last that it read or wrote.
+
+    Metadata names every snapshot, and each round reads it several times. A file of metadata never changes, and the
+    database says which one is the present one.
+    """
+
+    def __init__(self, name: str, **properties: str) -> None:
+        self._last: dict[tuple[str, ...], Table] = {}  # by the table's name
+        super().__init__(name, **properties)
+
+    def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
+        name = (*self.identifier_to_tuple(orm_table.table_namespace), orm_table.table_name)
+        held = self._last.get(name)
+        if held is None or held.metadata_location != orm_table.metadata_location:
+            held = self._last[name] = super()._convert_orm_to_iceberg(orm_table)
+        return Table(name, held.metadata, held.metadata_location, held.io, self)
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        made = super().commit_table(table, requirements, updates)
+        self._last[table.name()] = Table(table.name(), made.metadata, made.metadata_location, table.io, self)
+        return made
+
+
+AVAILABLE_CATALOGS[CatalogType.SQL] = lambda name, conf: _RememberingSqlCatalog(name, **conf)
 AVAILABLE_CATALOGS[CatalogType.REST] = lambda name, conf: _TimedRestCatalog(name, **conf)
 
 

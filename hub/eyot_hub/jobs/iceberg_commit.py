@@ -11,15 +11,25 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.snapshots import MetadataLogEntry, Operation, Snapshot, SnapshotLogEntry
 from pyiceberg.table.update.snapshot import _ManifestMergeManager, _OverwriteFiles
+from pyiceberg.typedef import IcebergBaseModel
 
 POSITION: Final = "eyot.position."
-#: So many manifests are joined: every reader of the table opens each.
-MANIFESTS_MAX: Final = 50
+#: More manifests than these are joined, the smallest ones, until half as many are left: every reader of the table opens each.
+MANIFESTS_MAX: Final = 16
+
+
+def _itself(held: IcebergBaseModel, _memo: object) -> IcebergBaseModel:
+    return held
+
+
+# A commit copies the metadata deeply four times. These parts never change, and are as many as the snapshots that are kept.
+for _part in (Snapshot, SnapshotLogEntry, MetadataLogEntry):
+    _part.__deepcopy__ = _itself  # type: ignore[method-assign,assignment]
 
 
 class Commit:
@@ -87,6 +97,16 @@ class _Snapshot(_OverwriteFiles):
     def _validate_concurrency(self) -> None:
         """Nothing more: what may follow another commit is decided in `_Transaction`."""
 
+    def _deleted_entries(self) -> list[ManifestEntry]:
+        return super()._deleted_entries() if self._deleted_data_files else []
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        """Return the manifests that stay. Where no file is removed, pyiceberg would look for it in each."""
+        if self._deleted_data_files:
+            return super()._existing_manifests()
+        snapshot = self._transaction.table_metadata.snapshot_by_name(self._target_branch)
+        return [] if snapshot is None else snapshot.manifests(self._io)
+
     def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
         held = [
             one
@@ -95,6 +115,12 @@ class _Snapshot(_OverwriteFiles):
         ]
         if len(held) <= MANIFESTS_MAX:
             return held
-        data = [one for one in held if one.content == ManifestContent.DATA]
+        data = sorted((one for one in held if one.content == ManifestContent.DATA), key=_entries)
+        small, large = data[: -MANIFESTS_MAX // 2], data[-MANIFESTS_MAX // 2 :]
         manager = _ManifestMergeManager(TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT, 2, True, self)
-        return manager.merge_manifests(data) + [one for one in held if one.content != ManifestContent.DATA]
+        return [*manager.merge_manifests(small), *large, *(one for one in held if one.content != ManifestContent.DATA)]
+
+
+def _entries(manifest: ManifestFile) -> int:
+    counts = (manifest.added_files_count, manifest.existing_files_count, manifest.deleted_files_count)
+    return sum(count or 0 for count in counts)

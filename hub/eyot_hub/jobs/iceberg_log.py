@@ -16,7 +16,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -38,7 +39,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import IcebergType, PrimitiveType
+from pyiceberg.types import DateType, IcebergType, PrimitiveType, TimestamptzType
 
 from eyot_hub.errors import HubError
 from eyot_hub.jobs.catalog_errors import catalog_errors
@@ -49,9 +50,10 @@ from eyot_hub.jobs.table_format import Fenced, TableFile, TableSpec
 
 log = logging.getLogger(__name__)
 
-#: Of the snapshots of the last minutes all stay, of earlier ones one for each such time, so that the metadata, which every
-#: commit writes, stays short.
+#: Of the snapshots of the last ten minutes all stay, of the last day one for each ten minutes, of earlier ones one an hour:
+#: every commit writes them all.
 EVERY_SNAPSHOT: Final = timedelta(minutes=10)
+STEPS: Final = ((timedelta(days=1), timedelta(minutes=10)), (timedelta.max, timedelta(hours=1)))  # age, step
 PROPERTIES: Final = {
     "format-version": "2",
     "write.metadata.delete-after-commit.enabled": "true",
@@ -59,6 +61,32 @@ PROPERTIES: Final = {
     "write.parquet.compression-codec": "zstd",
 }
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class _Manifest:
+    """The files that a manifest adds to a table. It never changes."""
+
+    def __init__(self, files: list[tuple[TableFile, IcebergFile]]) -> None:
+        self.files = files
+
+
+#: All manifests in use in this process, by path: jobs open the same tables.
+_manifests: WeakValueDictionary[str, _Manifest] = WeakValueDictionary()
+
+
+class _Column(NamedTuple):
+    """A column, and how the metadata writes its values."""
+
+    name: str
+    kind: IcebergType
+
+    def plain(self, value: Any) -> Any:
+        """Return a value of the metadata as Python has it: days and microseconds become dates and times."""
+        if isinstance(self.kind, DateType) and isinstance(value, int):
+            return _EPOCH.date() + timedelta(days=value)
+        if isinstance(self.kind, TimestamptzType) and isinstance(value, int):
+            return _EPOCH + timedelta(microseconds=value)
+        return value
 
 
 class IcebergLog:
@@ -78,9 +106,9 @@ class IcebergLog:
                 f"table {'.'.join(identifier)} of the catalog is at {self._table.location()}, not at {location(spec)}: "
                 "give lake.path or lake.catalog another value"
             )
-        self._manifests: dict[str, list[tuple[TableFile, IcebergFile]]] = {}  # by path; they never change
-        self._data: dict[str, IcebergFile] = {}  # of the present version, by path
-        self._data_of: int | None = None
+        self._manifests: dict[str, _Manifest] = {}  # of the version that `files` has listed, by path
+        self._data: dict[str, IcebergFile] = {}  # of `_data_of`, by path
+        self._data_of: int | None = None  # a snapshot's id
 
     @classmethod
     def created(
@@ -155,7 +183,8 @@ class IcebergLog:
     def commit(
         self, added: Sequence[DataFile], positions: Mapping[str, int], removed: Sequence[TableFile], *, changes: bool
     ) -> None:
-        self.files()  # so that `_data` knows the removed ones
+        if removed and self._data_of != _snapshot_id(self._table):
+            self.files()
         gone = [self._data[file.path] for file in removed if file.path in self._data]
         if len(gone) < len(removed):
             raise Fenced(f"table {self._spec.root}: files were removed by another commit")
@@ -173,14 +202,14 @@ class IcebergLog:
     def files(self) -> list[TableFile]:
         snapshot = self._table.current_snapshot()
         manifests = [] if snapshot is None else snapshot.manifests(self._table.io)
-        self._manifests = {one.manifest_path: self._entries(one) for one in manifests}
-        entries = [entry for part in self._manifests.values() for entry in part]
-        self._data = {file.path: data for file, data in entries}
+        self._manifests = {one.manifest_path: self._manifest(one) for one in manifests}
+        entries = [entry for part in self._manifests.values() for entry in part.files]
+        self._data, self._data_of = {file.path: data for file, data in entries}, _snapshot_id(self._table)
         return [file for file, _ in entries]
 
     def tidy(self) -> None:
         """Expire old snapshots between others."""
-        self._expire(_between(self._table.metadata.snapshots, _now() - EVERY_SNAPSHOT))
+        self._expire(between_others(self._table.metadata.snapshots, _now()))
 
     def vacuum(self, hours: float) -> int:
         """Expire the snapshots that are older than `hours`, and remove what none of the others needs.
@@ -202,29 +231,27 @@ class IcebergLog:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _entries(self, manifest: ManifestFile) -> list[tuple[TableFile, IcebergFile]]:
+    def _manifest(self, manifest: ManifestFile) -> _Manifest:
         """Return the files of a manifest, as they were written once."""
-        held = self._manifests.get(manifest.manifest_path)
+        path = manifest.manifest_path
+        held = _manifests.get(path)
         if held is None:
+            columns = {field.field_id: _Column(field.name, field.field_type) for field in self._table.schema().fields}
+            by = [columns[field.source_id] for field in self._table.spec().fields]
             entries = manifest.fetch_manifest_entry(self._table.io, discard_deleted=True)
-            held = [
-                (self._table_file(entry.data_file), entry.data_file)
-                for entry in entries
-                if entry.data_file.content == DataFileContent.DATA
-            ]
+            data = [entry.data_file for entry in entries if entry.data_file.content == DataFileContent.DATA]
+            held = _manifests[path] = _Manifest([(self._table_file(file, columns, by), file) for file in data])
         return held
 
-    def _table_file(self, data: IcebergFile) -> TableFile:
-        schema, by = self._table.schema(), self.partition_by
-        path = self._relative(data.file_path)
+    def _table_file(self, data: IcebergFile, columns: Mapping[int, _Column], by: Sequence[_Column]) -> TableFile:
         return TableFile(
             uri=data.file_path.removeprefix("file://"),
-            path=path,
+            path=self._relative(data.file_path),
             size=data.file_size_in_bytes,
             rows=data.record_count,
-            partition={name: _plain(schema, name, data.partition[number]) for number, name in enumerate(by)},
-            least=_bounds(schema, data.lower_bounds),
-            most=_bounds(schema, data.upper_bounds),
+            partition={one.name: one.plain(data.partition[number]) for number, one in enumerate(by)},
+            least=_bounds(columns, data.lower_bounds),
+            most=_bounds(columns, data.upper_bounds),
         )
 
     def _iceberg_file(self, file: DataFile) -> IcebergFile:
@@ -283,7 +310,7 @@ class IcebergLog:
             names.add(path)
             held = self._manifests.get(path)
             if held is not None:
-                names |= {data.file_path for _, data in held}
+                names |= {data.file_path for _, data in held.files}
             else:
                 entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
                 names |= {entry.data_file.file_path for entry in entries}
@@ -320,13 +347,26 @@ def _operation(added: Sequence[DataFile], removed: Sequence[TableFile]) -> Opera
     return Operation.OVERWRITE if added else Operation.DELETE
 
 
-def _between(snapshots: Sequence[Snapshot], before: datetime) -> list[Snapshot]:
-    """Return the snapshots before a time that have a later one in the same ten minutes."""
-    limit, step = before.timestamp() * 1000, EVERY_SNAPSHOT.total_seconds() * 1000
-    last_in = {one.timestamp_ms // step: one.snapshot_id for one in snapshots}
+def between_others(snapshots: Sequence[Snapshot], now: datetime) -> list[Snapshot]:
+    """Return the snapshots that need not stay, since a later one has the same step of time."""
+    ages = {one.snapshot_id: now - _EPOCH - timedelta(milliseconds=one.timestamp_ms) for one in snapshots}
+    slots = {one.snapshot_id: _slot(one, ages[one.snapshot_id]) for one in snapshots}
+    last_in = {slots[one.snapshot_id]: one.snapshot_id for one in snapshots}
     return [
-        one for one in snapshots if one.timestamp_ms < limit and last_in[one.timestamp_ms // step] != one.snapshot_id
+        one
+        for one in snapshots
+        if ages[one.snapshot_id] > EVERY_SNAPSHOT and last_in[slots[one.snapshot_id]] != one.snapshot_id
     ]
+
+
+def _slot(snapshot: Snapshot, age: timedelta) -> tuple[timedelta, int]:
+    step = next(step for limit, step in STEPS if age <= limit)
+    return step, timedelta(milliseconds=snapshot.timestamp_ms) // step
+
+
+def _snapshot_id(table: Table) -> int | None:
+    snapshot = table.current_snapshot()
+    return None if snapshot is None else snapshot.snapshot_id
 
 
 def _partition_names(table: Table) -> tuple[str, ...]:
@@ -335,16 +375,6 @@ def _partition_names(table: Table) -> tuple[str, ...]:
 
 def _partition_value(schema: Schema, name: str, text: str) -> Any:
     return _number(date.fromisoformat(text)) if str(schema.find_field(name).field_type) == "date" else text
-
-
-def _plain(schema: Schema, name: str, value: Any) -> Any:
-    """Return a value of the metadata as Python has it: days and microseconds become dates and times."""
-    kind = str(schema.find_field(name).field_type)
-    if kind == "date" and isinstance(value, int):
-        return _EPOCH.date() + timedelta(days=value)
-    if kind == "timestamptz" and isinstance(value, int):
-        return _EPOCH + timedelta(microseconds=value)
-    return value
 
 
 def _number(value: Any) -> Any:
@@ -358,13 +388,9 @@ def _bytes(schema: Schema, name: str, value: Any) -> bytes:
     return to_bytes(_primitive(schema.find_field(name).field_type), _number(value))
 
 
-def _bounds(schema: Schema, bounds: Mapping[int, bytes] | None) -> dict[str, Any]:
-    found = {}
-    for number, value in (bounds or {}).items():
-        name = schema.find_column_name(number)
-        if name is not None:
-            found[name] = _plain(schema, name, from_bytes(_primitive(schema.find_field(number).field_type), value))
-    return found
+def _bounds(columns: Mapping[int, _Column], bounds: Mapping[int, bytes] | None) -> dict[str, Any]:
+    known = ((columns[number], value) for number, value in (bounds or {}).items() if number in columns)
+    return {one.name: one.plain(from_bytes(_primitive(one.kind), value)) for one, value in known}
 
 
 def _primitive(kind: IcebergType) -> PrimitiveType:

@@ -41,6 +41,7 @@ SCHEMA: Final = pa.schema(
 )
 SEGMENTS: Final = "segments"
 SLACK: Final = 1000  # extra segments that do not justify a rewrite
+FILES_MAX: Final = 8  # of the table, before it is rewritten: every run reads all of them
 
 
 class Segments:
@@ -68,7 +69,7 @@ class Segments:
         fresh = segments(self._spark, bronze, files_of(bronze, spans), ranges_of(spans)) if spans else []
         everything = joined([*held, *fresh])
         if spans:
-            rewrite = len(held) + len(fresh) > 2 * len(everything) + SLACK
+            rewrite = len(held) + len(fresh) > 2 * len(everything) + SLACK or len(self.table.files()) >= FILES_MAX
             files = self._write(everything if rewrite else fresh)
             positions = {self._id(span.stream, span.created_ns): span.until for span in spans}
             self.table.commit(files, positions, self.table.files() if rewrite else ())
