@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import signal
 import time
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from support.claims import USER
 from support.eyotd import Eyotd
 from support.nats_server import NatsServer
 from support.newer_nats_server import NewerNatsServer
@@ -73,6 +75,86 @@ def test_one_client_is_let_go(kind: Callable[[str, Path], ServerProcess], tmp_pa
             client.rest()
     finally:
         server.kill()
+
+
+FULL = """
+authorization { timeout: 1 }
+accounts {
+  A { users: [ {user: a, password: a}, {nkey: NKEY} ], limits { max_connections: 1 } }
+  B { users: [ {user: b, password: b} ] }
+  SYS { users: [ {user: s, password: s} ] }
+}
+system_account: SYS
+""".replace("NKEY", USER.public)
+
+
+def told_of(system: RawClient, last: str) -> list[tuple[str, str, str, int]]:
+    """Events of accounts up to the end of client `last`: where, whose, why, and how many connections there are."""
+    told = []
+    while True:
+        words = system.until(b"\r\n").split()
+        assert words, "the connection ended"
+        if words[0] != b"MSG":
+            continue
+        event = json.loads(system.until(b"\r\n"))
+        where = ".".join(words[1].decode().replace(system.info["server_id"], "ID").split(".")[1:])
+        client = event.get("client", {})
+        whose = f"{client.get('acc')} {client.get('user')} {client.get('name')}"
+        told.append((where, whose if client else "", event.get("reason", ""), event.get("conns", -1)))
+        if client.get("name") == last and "reason" in event:
+            return told
+
+
+def refuse_for_an_account(port: int) -> None:
+    """A full account refuses clients of all kinds; one that logged in twice; one that came too late."""
+
+    def client(name: str, user: str, password: str = "") -> RawClient:
+        made = RawClient(port, user=user, name=name, **{"pass": password or user})
+        return made
+
+    def again(made: RawClient, name: str, user: str, password: str) -> None:
+        words = {"user": user, "pass": password, "name": name}
+        made.send(b"CONNECT %b\r\n" % json.dumps(words).encode())
+
+    with client("first", "a") as first, client("moves", "b") as moves:
+        first.ask()
+        client("full", "a").rest()
+        with RawClient(port, connect=None) as signs:
+            signature = base64.urlsafe_b64encode(USER.signer.sign(signs.info["nonce"].encode())).rstrip(b"=").decode()
+            words = {"nkey": USER.public, "sig": signature, "name": "signs"}
+            signs.send(b"CONNECT %b\r\n" % json.dumps(words).encode())
+            signs.rest()
+        moves.ask()
+        again(moves, "moved", "a", "a")
+        moves.rest()
+    with client("once", "b") as twice:
+        twice.ask()
+        again(twice, "twice", "b", "b")
+        twice.ask()
+        again(twice, "thrice", "a", "wrong")
+        twice.rest()
+    with RawClient(port, connect=None) as late:
+        late.rest()
+    with client("last", "b") as last:
+        last.ask()
+
+
+def test_an_account_is_told_of_those_it_refuses(tmp_path: Path) -> None:
+    """By name where the user has a password, and of no count; who comes too late is no failed login."""
+    told = []
+    for kind in (Eyotd, NewerNatsServer):
+        server = kind(FULL, tmp_path / kind.__name__)
+        server.start()
+        try:
+            with RawClient(server.client_port, user="s", **{"pass": "s"}) as system:
+                subjects = ("ACCOUNT.A.>", "ACCOUNT.B.>", "ACCOUNT.$G.>", "SERVER.*.CLIENT.AUTH.ERR")
+                system.ask(b"".join(b"SUB $SYS.%b %d\r\n" % (each.encode(), at) for at, each in enumerate(subjects)))
+                refuse_for_an_account(server.client_port)
+                told.append(sorted(told_of(system, "last")))
+        finally:
+            server.kill()
+    assert told[0] == told[1]
+    assert ("ACCOUNT.A.CONNECT", "A a full", "", -1) in told[0]
 
 
 @pytest.mark.parametrize("kind", [Eyotd, NewerNatsServer])

@@ -20,6 +20,7 @@ from eyot_daemon.client.trace import ClientTrace
 from eyot_daemon.config.options import Options
 from eyot_daemon.net.transport import Transport, TransportLimits
 from eyot_daemon.router.access import Access
+from eyot_daemon.router.account import Account
 from eyot_daemon.router.broker import Broker
 from eyot_wire.native import Traffic
 
@@ -71,7 +72,9 @@ class Clients(ClientContext):
         )
         self.arrival_listeners: list[Callable[[ServedClient], None]] = []
         self.departure_listeners: list[Callable[[ServedClient], None]] = []
-        self.refusal_listeners: list[Callable[[ServedClient, str], None]] = []
+        self.refusal_listeners: list[Callable[[ServedClient], None]] = []
+        #: told of accounts that a client has left to log in once more
+        self.count_listeners: list[Callable[[Account], None]] = []
         self._past = Traffic()  # of connections that have ended
 
     # -- coming and going ----------------------------------------------------------------------------------------
@@ -152,20 +155,31 @@ class Clients(ClientContext):
         for client in self.connections.values():
             client.trace_changed()
 
-    def refused(self, client: ServedClient, reason: str) -> None:
-        """Record a failed authentication, in the words of `-ERR`."""
+    def refused(self, client: ServedClient) -> None:
+        """Record a failed authentication."""
         for listener in self.refusal_listeners:
-            listener(client, reason)
+            listener(client)
+
+    def step_out(self, client: ServedClient) -> None:
+        """Take a client that logs in once more out of the count of its account."""
+        account = client.account
+        if account is not None:
+            account.connections.discard(client)
+            for listener in self.count_listeners:
+                listener(account)
 
     # -- rules ---------------------------------------------------------------------------------------------------
 
     def log_in(self, client: ServedClient, login: Login) -> bool:
         """Put an authenticated connection into its account. False: the account is full, the connection was closed."""
         account = self.broker.add_account(login.account)
+        if client.connected:
+            self.step_out(client)
         most = account.connections_max
-        if account is not client.account and 0 <= most <= len(account.connections):
-            client.fail(MAX_ACCOUNT_CONNECTIONS)
+        if client not in account.connections and 0 <= most <= len(account.connections):
+            self._turn_away(client, account, login)
             return False
+        account.connections.add(client)
         permissions = login.permissions
         access = None if permissions is None or permissions.unrestricted else Access(permissions)
         client.external, client.token = login.external, login.token
@@ -174,6 +188,21 @@ class Clients(ClientContext):
         for listener in self.arrival_listeners:
             listener(client)
         return True
+
+    def _turn_away(self, client: ServedClient, account: Account, login: Login) -> None:
+        """Close a client whose account is full. As with nats-server the account is told, though it never counted the client.
+
+        A user with a password comes and goes. One with an nkey or a token goes, and the nkey counts as refused.
+        """
+        client.leave()
+        client.account_name, client.user, client.token = account.name, login.user, login.token
+        has_nkey = client.presented is not None and client.presented.nkey == login.user
+        if login.token is None and not has_nkey:
+            for listener in self.arrival_listeners:
+                listener(client)
+        client.fail(MAX_ACCOUNT_CONNECTIONS)
+        if login.token is None and has_nkey:
+            self.refused(client)
 
     def info_changed(self) -> None:
         """Rebuild INFO after an option change or at lame duck, and send it to clients that support that."""

@@ -256,7 +256,7 @@ class ClientConnection(ServedClient):
         """Admit an operation before CONNECT where authentication is required, if `no_auth_user` applies."""
         login = self.clients.authenticator_for(self.peer).anonymous(self.peer)
         if login is None:
-            self._registry.refused(self, AUTHORIZATION_VIOLATION)
+            self._registry.refused(self)
             self.fail(AUTHORIZATION_VIOLATION)
             return False
         return self._registry.log_in(self, login)

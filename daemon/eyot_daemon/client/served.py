@@ -48,8 +48,12 @@ class Registry(Protocol):
         """Put an authenticated connection into its account. False: the connection was closed."""
         ...
 
-    def refused(self, client: ServedClient, reason: str) -> None:
-        """Report a failed authentication, in the words of `-ERR`."""
+    def refused(self, client: ServedClient) -> None:
+        """Report a failed authentication."""
+        ...
+
+    def step_out(self, client: ServedClient) -> None:
+        """Take a client that logs in once more out of the count of its account."""
         ...
 
     def forget(self, client: ServedClient) -> None:
@@ -81,6 +85,7 @@ class ServedClient(ClientState):
         "subjects_at_close",
         "subs_at_close",
         "transport",
+        "was_counted",
     )
 
     def __init__(self, clients: ClientContext, registry: Registry, transport: Transport, peer: Peer, cid: int) -> None:
@@ -94,6 +99,8 @@ class ServedClient(ClientState):
         self.last_in = clients.broker.clock.monotonic()
         self.stopped_ns = 0
         self.subs_at_close = 0
+        #: closed while its account counted it
+        self.was_counted = False
         self.subjects_at_close: tuple[bytes, ...] = ()
         self.presented: ClientConnect | None = None  # its credentials, for a later check
         self.external = False
@@ -208,6 +215,7 @@ class ServedClient(ClientState):
         self.close_reason = reason
         self.stopped_ns = self.clients.broker.clock.now_ns()
         self.subs_at_close = len(self.subs)
+        self.was_counted = self.account is not None
         self.subjects_at_close = tuple(sub.subject for sub in islice(self.subs.values(), CLOSED_SUBJECTS_MAX))
         if self._timer is not None:
             self._timer.cancel()
@@ -272,7 +280,10 @@ class ServedClient(ClientState):
         if login is None:
             user = self.presented.user if self.presented is not None else ""
             log.error("%r - authentication error%s", self, f' - User "{user}"' if user else "")
-            self._registry.refused(self, AUTHORIZATION_VIOLATION)
+            if self.connected:
+                self._registry.step_out(self)
+                self.leave()
+            self._registry.refused(self)
             self.turned_away()
             return
         if self._registry.log_in(self, login):
@@ -290,7 +301,6 @@ class ServedClient(ClientState):
             return
         if self.decision is not None and self.decision.has_clock:
             return  # the credentials were in time
-        self._registry.refused(self, AUTHENTICATION_TIMEOUT)
         self.fail(AUTHENTICATION_TIMEOUT)
 
     def set_timer(self, delay_s: float, fn: Callable[[], None]) -> None:
@@ -322,6 +332,12 @@ class ServedClient(ClientState):
         self.transport.admit(max_payload)
         self.access = access
         self.user = user
+
+    def leave(self) -> None:
+        """Belong to no account any more, and have no name there."""
+        self._leave()
+        self.connected = False
+        self.account_name = self.user = ""
 
     def _leave(self) -> None:
         for sub in tuple(self.subs.values()):

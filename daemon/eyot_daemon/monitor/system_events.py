@@ -19,7 +19,7 @@ import msgspec
 
 from eyot_daemon.auth.login import UserToken
 from eyot_daemon.client.clients import Clients
-from eyot_daemon.client.served import AUTHENTICATION_TIMEOUT, ServedClient
+from eyot_daemon.client.served import ServedClient
 from eyot_daemon.config.accounts import GLOBAL_ACCOUNT
 from eyot_daemon.leaf.link import LeafConnection
 from eyot_daemon.monitor import accounts as monitor_accounts
@@ -54,6 +54,7 @@ class SystemEvents:
         self._clients.arrival_listeners.append(self._arrived)
         self._clients.departure_listeners.append(self._departed)
         self._clients.refusal_listeners.append(self._refused)
+        self._clients.count_listeners.append(self._connections)
         links = self._broker.links
         links.arrival_listeners.append(self._link_arrived)
         links.departure_listeners.append(self._link_departed)
@@ -91,10 +92,10 @@ class SystemEvents:
         """Publish the end of a connection; one that never logged in ends in the global account, as with nats-server."""
         name = client.account_name or GLOBAL_ACCOUNT
         account = self._broker.accounts.get(client.account_name)
-        if account is not None:
-            self._connections(account)
-        elif client.account_name:
+        if account is None and client.account_name:
             return  # the account is gone
+        if account is not None and client.was_counted:
+            self._connections(account)
         self._publish(f"$SYS.ACCOUNT.{name}.DISCONNECT", lambda: self._end(client, client.close_reason))
 
     def _link_arrived(self, link: LeafConnection) -> None:
@@ -110,14 +111,14 @@ class SystemEvents:
             self._connections(link.account)
         self._publish(f"$SYS.ACCOUNT.{link.account_name}.DISCONNECT", lambda: self._link_end(link))
 
-    def _refused(self, client: ServedClient, text: str) -> None:
-        reason = "Authentication Timeout" if text == AUTHENTICATION_TIMEOUT else "Authentication Failure"
+    def _refused(self, client: ServedClient) -> None:
+        reason = "Authentication Failure"
         subject = f"$SYS.SERVER.{self._broker.server_id}.CLIENT.AUTH.ERR"
         self._publish(subject, lambda: self._end(client, reason))
         callout = self._broker.options.authorization.auth_callout
         name = GLOBAL_ACCOUNT if callout is None else callout.account or GLOBAL_ACCOUNT
         account = self._broker.accounts.get(name)
-        if text != AUTHENTICATION_TIMEOUT and account is not None and account.has_interest(ACCOUNT_AUTH_ERR):
+        if account is not None and account.has_interest(ACCOUNT_AUTH_ERR):
             account.publish(ACCOUNT_AUTH_ERR, payload=msgspec.json.encode(self._end(client, reason)))
 
     def _connections(self, account: Account) -> None:

@@ -85,7 +85,7 @@ def _authenticated(clients: Clients, client: ServedClient, login: Login | None) 
     if client.closed or client.account is None:
         return
     if login is None:
-        clients.refused(client, AUTHORIZATION_VIOLATION)
+        clients.refused(client)
         client.fail(AUTHORIZATION_VIOLATION)
     elif login.account != client.account.name:
         client.close(CLIENT_CLOSED, linger=True)

@@ -67,7 +67,6 @@ class ClaimsKeeper:
             if connection.token is not None:
                 self._reauthorize_client(connection, connection.token)
             elif connection.external and self._trust().usable(account.name) is None:
-                self._clients.refused(connection, ACCOUNT_EXPIRED)
                 connection.fail(ACCOUNT_EXPIRED)
         for link in tuple(account.leafnodes):
             if not isinstance(link, LeafConnection):
@@ -83,7 +82,8 @@ class ClaimsKeeper:
             login = self._authenticator().authorize(before, client.peer)
         except Refused as refused:
             log.info("%r - %s", client, refused)
-            self._clients.refused(client, refused.text)
+            if refused.text == AUTHORIZATION_VIOLATION:
+                self._clients.refused(client)
             client.fail(refused.text)
             return
         if login.token is None or login.token.scope != before.scope:
