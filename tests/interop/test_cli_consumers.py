@@ -77,7 +77,7 @@ def test_an_edit_changes_what_is_given(eyot: Tool, tmp_path: Path) -> None:
     dry = eyot.run("consumer", "edit", "S", "c", "--max-deliver", "5", "--dry-run")
     assert (dry.returncode, dry.stdout) == (1, b"  max_deliver: -1 -> 5\n")
     changed = eyot("con", "update", "S", "c", "--filter", "s.3", "--wait", "9s", "--metadata", "row=1", "-f")
-    assert "  filter_subject: None -> s.3\n" in changed
+    assert "  filter_subject: not set -> s.3\n" in changed
     config = eyot.json("consumer", "info", "S", "c")["config"]
     assert (config["filter_subject"], config["ack_wait"]) == ("s.3", 9 * SECOND)
     assert "filter_subjects" not in config
@@ -87,7 +87,17 @@ def test_an_edit_changes_what_is_given(eyot: Tool, tmp_path: Path) -> None:
     whole = eyot.json("consumer", "info", "S", "c")
     whole["config"].pop("filter_subject")
     (tmp_path / "c.json").write_text(json.dumps(whole))
-    eyot("consumer", "edit", "S", "c", "--config", "c.json", "--description", "of a file", "-f")
+    told = eyot("consumer", "edit", "S", "c", "--config", "c.json", "--description", "of a file", "-f")
+    assert told.splitlines()[:-1] == ["  filter_subject: s.3 -> not set", "  description: not set -> of a file"]
+    (tmp_path / "c.json").write_text(
+        '{"durable_name": "c", "ack_policy": "explicit", "ack_wait": 9000000000, "max_ack_pending": -1}'
+    )
+    told = eyot.run("consumer", "edit", "S", "c", "--config", "c.json", "--dry-run").stdout.decode()
+    assert sorted(line.split(":")[0].strip() for line in told.splitlines()) == [
+        "description",
+        "max_ack_pending",
+        "metadata",
+    ]
     config = config_of(eyot, "c")
     assert (config["description"], "filter_subject" in config) == ("of a file", False)
 

@@ -73,6 +73,14 @@ def test_a_mirror_is_promoted_by_a_file(eyot: Tool, tmp_path: Path) -> None:
     del info["config"]["mirror"]
     info["config"]["sources"] = [{"name": "S"}]
     (tmp_path / "m.json").write_text(json.dumps(info))
+    (tmp_path / "short.json").write_text('{"name": "M", "sources": [{"name": "S"}]}')
+    told = eyot.run("stream", "edit", "M", "--config", "short.json", "--dry-run").stdout.decode()
+    assert {line.split(":")[0].strip() for line in told.splitlines()} <= {
+        "mirror",
+        "sources",
+        "allow_direct",
+        "mirror_direct",
+    }
     eyot("stream", "edit", "M", "--config", "m.json", "-f")
     config = eyot.json("stream", "info", "M")["config"]
     assert ("mirror" in config, [each["name"] for each in config["sources"]]) == (False, ["S"])
