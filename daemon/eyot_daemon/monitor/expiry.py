@@ -57,8 +57,8 @@ class ExpiryService:
         self.stop()
         self._timer = self._broker.timers.call_later(EVERY_S, self._look)
         now = datetime.fromtimestamp(self._broker.clock.now_ns() / 1e9, UTC)
-        for line in out_of_date(self._broker.options, now):
-            log.warning("%s", line)
+        for file, trouble in out_of_date(self._broker.options, now):
+            log.warning("TLS certificate %s %s", file, trouble)
         for link in self._broker.providers.links():
             self._look_at(link)
 

@@ -36,15 +36,15 @@ def own_certificates(options: Options) -> list[str]:
     return list(dict.fromkeys(files))
 
 
-def out_of_date(options: Options, now: datetime.datetime) -> Iterator[str]:
-    """Yield a line for each file with a certificate that is invalid at `now` (with a time zone) or within `SOON` after.
+def out_of_date(options: Options, now: datetime.datetime) -> Iterator[tuple[str, str]]:
+    """Yield each file with a certificate that is invalid at `now` (with a time zone) or within `SOON` after, and the problem.
 
     An unreadable file is skipped: the code that needs it reports it.
     """
     for file in own_certificates(options):
         trouble = trouble_of(file, now)
         if trouble:
-            yield f"TLS certificate {file} {trouble}"
+            yield file, trouble
 
 
 def trouble_of(file: str, now: datetime.datetime) -> str:

@@ -42,7 +42,25 @@ KINDS = {
         "f4acb930cd7a46189337ffb11c7a6ce8", (_LINK,)
     ),
     "Stream '%s > %s' cannot store: %s": Kind("3df5cbd91f6a474b9fe1b950cfd715b8", (_ACCOUNT, _STREAM)),
+    "Stream '%s > %s': dropped unconfirmed by %s: %d, sequences %s, reason %s": Kind(
+        "6fbda619e9684e1eb25e5720d0b76ebb", (_ACCOUNT, _STREAM)
+    ),
+    "Stream '%s > %s' is damaged, and offline: %s. `eyot-check --repair` keeps what can be read": Kind(
+        "fa59c30d97d7454190671a7d967a9feb", (_ACCOUNT, _STREAM)
+    ),
     "The store is damaged: %s": Kind("fa59c30d97d7454190671a7d967a9feb"),
+    "The token for link %s expires on %s, in less than %d days": Kind("7f982337217a45ebb5fbd4cf5811734c", (_LINK,)),
+    "The token for link %s expired on %s: the hub refuses it, publishing here goes on": Kind(
+        "7f982337217a45ebb5fbd4cf5811734c", (_LINK,)
+    ),
+    "TLS certificate %s %s": Kind("80d7e0f8865c48e09f7b3a33fcd344f5"),
+    "%r - leafnodes %r and %r have the same JetStream domain %r: the second is refused": Kind(
+        "f544d7ab7d4c4574b3101118601ead6b"
+    ),
+    "%r - another leafnode of %s has this server's JetStream domain %r": Kind("f544d7ab7d4c4574b3101118601ead6b"),
+    "The clock says %s, the last run ended after %s: until it is known to be right, no message ages by the time between": Kind(
+        "e6b8025d7c20411fbf6fa83302710a6c"
+    ),
     "systemd's watchdog is not notified: %s": Kind("3764d658e5454a858a8c1e98d0026c7f"),
     "%s. A restart does not mend this": Kind("22c202501edc48b9b00aa90a78f01f32"),
     "Failed to reload server configuration: %s": Kind("0a786fb76feb48a6a02db541152b871d"),

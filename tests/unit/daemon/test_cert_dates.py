@@ -27,7 +27,10 @@ def authority(tmp_path: Path) -> Authority:
 def said(*files: Path) -> list[str]:
     first, *more = ((str(file), "key.pem") for file in files)
     options = Options(tls=TlsOptions(cert_file=first[0], key_file=first[1], more_certs=tuple(more)))
-    return list(out_of_date(options, datetime.datetime.now(datetime.UTC)))
+    return [
+        f"TLS certificate {file} {trouble}"
+        for file, trouble in out_of_date(options, datetime.datetime.now(datetime.UTC))
+    ]
 
 
 @pytest.mark.parametrize(
