@@ -7,9 +7,7 @@ MessagePack: the plain twin encodes such a run.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.buffer cimport Py_buffer
-from cpython.dict cimport PyDict_GetItemWithError
 from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
-from cpython.ref cimport PyObject
 from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
@@ -28,6 +26,7 @@ cdef uint64_t LONG_TIME = 1 << 32  # from here on a time takes 8 bytes in Messag
 cdef int64_t SIZE_MAX = 1 << 31
 
 include "../../wire/eyot_wire/crc32.pxi"
+include "../../wire/eyot_wire/untracked.pxi"
 
 
 cdef inline void put_be(uint8_t* to, uint64_t value, int size) noexcept nogil:
@@ -113,21 +112,15 @@ def encode_run(
     Py_ssize_t cost,
     Py_ssize_t header_cost,
     list items not None,
-    dict added not None,
-    dict subjects,
     list times=None,
 ):
     cdef uint8_t key[8]
     cdef Py_ssize_t at = 0
-    cdef Py_ssize_t counted = 0, written = 0, size
+    cdef Py_ssize_t counted = 0, written = 0
     cdef bytes subject, header, payload, record
-    cdef bytes before = None
-    cdef list entry = None
     cdef object message
-    cdef object number
-    cdef PyObject* known
     if (ts_ns if times is None else min(times, default=0)) < <int64_t>LONG_TIME:
-        return record_run.encode_run(messages, seq, ts_ns, salt, cost, header_cost, items, added, subjects, times)
+        return record_run.encode_run(messages, seq, ts_ns, salt, cost, header_cost, items, times)
     for one in messages:
         message = message_of(one)
         if times is not None:
@@ -138,25 +131,11 @@ def encode_run(
         payload = field(message, 3)
         put_be(key, seq, 8)
         record = record_of(key, salt, ts_ns, subject, header, payload)
-        items.append((PyBytes_FromStringAndSize(<char*>key, 8), record))
+        items.append(untracked((PyBytes_FromStringAndSize(<char*>key, 8), record)))
         written += PyBytes_GET_SIZE(record)
-        size = PyBytes_GET_SIZE(subject) + PyBytes_GET_SIZE(header) + PyBytes_GET_SIZE(payload) + cost
+        counted += PyBytes_GET_SIZE(subject) + PyBytes_GET_SIZE(header) + PyBytes_GET_SIZE(payload) + cost
         if PyBytes_GET_SIZE(header):
-            size += header_cost
-        counted += size
-        number = seq
-        added[number] = (subject, size)
-        if subjects is not None:
-            if subject is not before:
-                known = PyDict_GetItemWithError(subjects, subject)
-                entry = None if known == NULL else <list?><object>known
-                before = subject
-            if entry is None:
-                entry = [1, number, number]
-                subjects[subject] = entry
-            else:
-                entry[0] += 1
-                entry[2] = number
+            counted += header_cost
         seq += 1
         ts_ns += 1
     return counted, written
@@ -293,7 +272,7 @@ def pub_acks(messages, bytes head not None, int64_t seq):
             to = PyBytes_AS_STRING(ack)
             memcpy(to, PyBytes_AS_STRING(head), head_size)
             memcpy(to + head_size, digits + at, 24 - at)
-            acks.append((reply, ack))
+            acks.append(untracked((reply, ack)))
         seq += 1
     return acks
 

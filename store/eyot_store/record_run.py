@@ -25,9 +25,6 @@ from eyot_store.records.record import (
 Message = tuple[bytes, bytes, bytes, bytes]
 """Subject, reply, header, payload."""
 
-Added = dict[int, tuple[bytes, int]]
-"""Sequence to subject and the bytes that the message counts for."""
-
 Weighed = tuple[int, bytes, int]
 """A message's sequence, subject, and the bytes that it counts for."""
 
@@ -35,9 +32,6 @@ Buffer = bytes | memoryview
 
 Opened = Callable[[bytes, Buffer], bytes | None]
 """(key, sealed record) to its body; None if it cannot be opened."""
-
-Subjects = dict[bytes, list[int]]
-"""Subject to how many, the first sequence and the last."""
 
 
 def checksum(data: Buffer, before: int = 0) -> int:
@@ -81,15 +75,12 @@ def encode_run(
     cost: int,
     header_cost: int,
     items: list[tuple[bytes, bytes]],
-    added: Added,
-    subjects: Subjects | None,
     times: Sequence[int] | None = None,
 ) -> tuple[int, int]:
     """Encode messages as records from `seq` and `ts_ns` on, each 1 ns after the previous one, or stored at `times`.
 
-    Appends (key, record) to `items`, each one's counted size to `added`, and the sequences by subject to
-    `subjects`, if given. Returns the counted bytes (their own, `cost` each, and `header_cost` each with a header)
-    and the bytes of the records.
+    Appends (key, record) to `items`. Returns the counted bytes (their own, `cost` each, and `header_cost` each with a
+    header) and the bytes of the records.
     """
     counted = written = 0
     for at, (subject, _, header, payload) in enumerate(messages):
@@ -98,16 +89,7 @@ def encode_run(
         record = body + pack_crc(crc32(body, crc32(key, salt)))
         items.append((key, record))
         written += len(record)
-        size = len(subject) + len(header) + len(payload) + cost + (header_cost if header else 0)
-        counted += size
-        added[seq + at] = (subject, size)
-        if subjects is not None:
-            entry = subjects.get(subject)
-            if entry is None:
-                subjects[subject] = [1, seq + at, seq + at]
-            else:
-                entry[0] += 1
-                entry[2] = seq + at
+        counted += len(subject) + len(header) + len(payload) + cost + (header_cost if header else 0)
     return counted, written
 
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from eyot_store.added import Added
 from eyot_store.errors import StoreError
 
 Done = Callable[[StoreError | None], None]
@@ -120,13 +121,12 @@ class LogPart(msgspec.Struct, eq=False):
     txn: Txn
     log: StagedLog
     epoch: int
+    added: Added
     ops: list[tuple[Op, Any]] = []
     #: the run of appends that may still grow
     appends: AppendRun | None = None
     #: the run of removals that may still grow
     removes: list[tuple[bytes, int]] | None = None
-    #: sequence -> subject, bytes counted
-    added: dict[int, tuple[bytes, int]] = {}
     #: subject -> its last sequence before this part, where subjects are known
     before: dict[bytes, int] = {}
     #: sequence -> subject, bytes counted

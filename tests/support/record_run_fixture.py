@@ -37,11 +37,9 @@ def recorded(twin: int, seed: int) -> list[Any]:
     size_max, header_max = rng.choice([0, 9, 1 << 62, 1 << 62]), rng.choice([0, 20, 65535])
     rules = record_run.FastPathRules(size_max, header_max, b".$FI", b"\r\nNats-", FIELDS, b"S", 30, 4)
     items: Items = []
-    added: dict[int, tuple[bytes, int]] = {}
-    subjects: dict[bytes, list[int]] | None = {} if rng.random() < 0.7 else None
     times = [ts_ns + rng.choice([0, 1, 1 << 33]) for _ in run] if rng.random() < 0.4 else None
-    seen: list[Any] = [hot.encode_run(run, seq, ts_ns, codec.salt, 30, 4, items, added, subjects, times)]
-    seen += [list(items), added, subjects, hot.scan_batch(run, rules)]
+    seen: list[Any] = [hot.encode_run(run, seq, ts_ns, codec.salt, 30, 4, items, times)]
+    seen += [list(items), run, hot.scan_batch(run, rules)]
     seen.append(hot.pub_acks(run, b'{"stream":"S", "seq":', seq))
     for at in range(rng.randrange(4)):  # others that may stand there
         key = pack_u64(seq + len(run) + at)

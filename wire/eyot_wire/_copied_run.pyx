@@ -10,6 +10,8 @@ from libc.string cimport memchr, memcmp, memcpy
 cdef extern from "string.h" nogil:
     void* memmem(const void* haystack, size_t haystack_size, const void* needle, size_t needle_size)
 
+include "untracked.pxi"
+
 cdef uint64_t NUMBER_MAX = 0x7FFFFFFFFFFFFFFF
 #: The dots before the token with what is left and the subject.
 cdef enum:
@@ -114,7 +116,7 @@ def mirrored_run(list messages not None, Py_ssize_t at, int64_t last_seq, bytes 
             if times_in(header, field, allowed + 1) > allowed:
                 break
         last_seq = seq
-        run.append((<bytes?>message.subject, b"", header, <bytes?>message.payload))
+        run.append(untracked((<bytes?>message.subject, b"", header, <bytes?>message.payload)))
         times.append(message.ts_ns)
         at += 1
     return run, times
@@ -129,7 +131,7 @@ def sourced_run(list messages not None, bytes field not None, bytes needed not N
         header = <bytes?>message.header
         if times_in(header, field, 2) > 1 or not times_in(header, needed, 1):
             break
-        run.append((<bytes?>message.subject, b"", header, <bytes?>message.payload))
+        run.append(untracked((<bytes?>message.subject, b"", header, <bytes?>message.payload)))
     return run
 
 

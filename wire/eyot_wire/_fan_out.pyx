@@ -118,6 +118,7 @@ cdef class Interest:
         self.delivered = 0
 
 
+include "untracked.pxi"
 include "plain_case.pxi"
 
 

@@ -116,4 +116,4 @@ cdef object published(bytes subject, bytes reply, bytes header, bytes payload):
     PyTuple_SET_ITEM(message, 2, header)
     Py_INCREF(payload)
     PyTuple_SET_ITEM(message, 3, payload)
-    return message
+    return untracked(message)

@@ -170,7 +170,7 @@ class LogRemovals:
             for part in reversed(self._view.parts):
                 found = part.added.get(seq)
                 if found is not None:
-                    return found
+                    return found[1:]
             return None
         message = self._view.get(seq)
         if message is None:
@@ -220,7 +220,7 @@ class LogRemovals:
         state = self._view.state
         before = state.messages
         for part in list(self._view.parts):
-            for seq, (subject, size) in list(part.added.items()):
+            for seq, subject, size in part.added:
                 if seq <= last and seq not in self._view.hidden:
                     self._remove(txn, seq, subject, size, why)
         last = min(last, self._view.committed_seq)
@@ -261,7 +261,7 @@ class LogRemovals:
                 subjects.add(subject, seq)
         for part in self._view.parts:
             part.before.clear()
-            for seq, (subject, size) in part.added.items():
+            for seq, subject, size in part.added:
                 if seq not in self._view.hidden:
                     messages += 1
                     bytes_ += size

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from zlib import crc32
 
+from eyot_store.added import Added
 from eyot_store.errors import StoreError
 from eyot_store.log.backend import Backend
 from eyot_store.log.subjects import SubjectIndex
@@ -76,7 +77,7 @@ class LogStager:
         run.bytes += size
         run.last_ts_ns = ts_ns
         txn.bytes += self._record(run.items, seq, ts_ns, subject, header, payload)
-        part.added[seq] = (subject, size)
+        part.added.came(run.items, len(run.items) - 1)
         part.last_seq = state.last_seq = seq
         part.last_ts_ns = state.last_ts_ns = ts_ns
         if not state.messages:
@@ -99,18 +100,11 @@ class LogStager:
         part = txn.parts.get(self._stream_id) or self.join(txn)
         run = part.appends or self._append_run(part)
         subjects = self._index.loaded
+        begin = len(run.items)
         counted, written = encode_run(
-            messages,
-            first,
-            ts_ns,
-            self._salt,
-            self._encode_cost,
-            self._header_bytes,
-            run.items,
-            part.added,
-            None,
-            times,
+            messages, first, ts_ns, self._salt, self._encode_cost, self._header_bytes, run.items, times
         )
+        part.added.came(run.items, begin)
         if subjects is not None:
             if subjects.tracked:
                 for seq, (subject, *_) in enumerate(messages, first):
@@ -196,7 +190,7 @@ class LogStager:
         if self._appender is part:
             self._appender = None
         state.sequences_fell_back()
-        for seq, (subject, size) in part.added.items():
+        for seq, subject, size in part.added:
             remover = view.hidden.pop(seq, None)
             if remover is not None:
                 del remover.removed[seq]  # staged and removed: nothing left to count
@@ -236,7 +230,9 @@ class LogStager:
         if part is None:
             if txn.state != OPEN:
                 raise RuntimeError("the transaction was handed in already")
-            part = txn.parts[self._stream_id] = LogPart(txn, self._owner, self._epoch)
+            part = txn.parts[self._stream_id] = LogPart(
+                txn, self._owner, self._epoch, Added(self._encode_cost, self._header_bytes)
+            )
             self._view.parts.append(part)
             txn.durable = txn.durable or self._durable
         return part

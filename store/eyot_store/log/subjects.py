@@ -304,7 +304,7 @@ class SubjectIndex:
     def _add_staged(self, subjects: Subjects) -> None:
         for part in self._view.parts:
             part.before.clear()
-            for at, (subject, _) in part.added.items():
+            for at, subject, _ in part.added:
                 if at not in self._view.hidden:
                     before = subjects.add(subject, at)
                     part.before.setdefault(subject, before)

@@ -144,9 +144,7 @@ class LogView:
     def staged_messages(self) -> Iterator[tuple[int, bytes, int]]:
         """(seq, subject, bytes counted) of staged messages that nothing staged removes again, ascending."""
         for part in self.parts:
-            for seq, (subject, size) in part.added.items():
-                if seq not in self.hidden:
-                    yield seq, subject, size
+            yield from (each for each in part.added if each[0] not in self.hidden)
 
     def _staged(self, seq: int) -> StoredMessage | None:
         """Return the staged message at `seq`."""

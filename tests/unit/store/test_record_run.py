@@ -32,16 +32,16 @@ def test_both_make_the_same(seed: int) -> None:
 @settings(max_examples=100)
 @given(st.integers(0, 2**48))
 def test_records_say_what_the_messages_said(seed: int) -> None:
-    _, items, added, subjects, *_ = recorded(1, seed)
-    assert [seq_of(key) for key, _ in items] == list(added)
-    for key, record in items:
-        message = decode_record(SALT, key, record)
-        assert added[message.seq][0] == message.subject
-    assert native.count_bytes(items[: len(added)], SALT, None, 30, 4) == [
-        (seq, *counted) for seq, counted in added.items()
+    (counted, written), items, run, *_ = recorded(1, seed)
+    assert written == sum(len(record) for _, record in items)
+    for (key, record), message in zip(items, run, strict=True):
+        stored = decode_record(SALT, key, record)
+        assert (stored.subject, stored.header, stored.payload) == (message.subject, message.header, message.payload)
+    weighed = native.count_bytes(items, SALT, None, 30, 4)
+    assert [each[:2] for each in weighed] == [
+        (seq_of(key), message.subject) for (key, _), message in zip(items, run, strict=True)
     ]
-    if subjects is not None:
-        assert sum(entry[0] for entry in subjects.values()) == len(items)
+    assert sum(each[2] for each in weighed) == counted
 
 
 def test_what_is_no_message_is_refused() -> None:
@@ -49,7 +49,7 @@ def test_what_is_no_message_is_refused() -> None:
     wrong: Any
     for wrong in ([b"a"], [(b"a", b"b")], [(b"a", b"", b"", "text")], [("a", b"", b"", b"")]):
         with pytest.raises(TypeError):
-            _record_run.encode_run(wrong, 1, 1 << 40, 0, 30, 4, [], {}, None)
+            _record_run.encode_run(wrong, 1, 1 << 40, 0, 30, 4, [])
 
 
 def test_what_is_no_record_is_refused() -> None:
