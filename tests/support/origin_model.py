@@ -13,7 +13,7 @@ from eyot_sync.sourcing import stored_times
 from eyot_sync.sourcing.actions import (
     Action,
     Answer,
-    Copied,
+    CopiedMessage,
     FetchLastMessage,
     Identify,
     Request,
@@ -157,7 +157,7 @@ class ModelTarget:
 
     stored: list[tuple[int, bytes]] = field(default_factory=list)
     position: int = 0
-    waiting: list[tuple[list[Copied], int, bytes]] = field(default_factory=list)
+    waiting: list[tuple[list[CopiedMessage], int, bytes]] = field(default_factory=list)
 
 
 class Wire:

@@ -4,8 +4,12 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject, Py_TYPE
+from cpython.tuple cimport PyTuple_GET_ITEM
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
+
+from eyot_wire.frames import LeafMsg
+from eyot_wire.jetstream.copied_run import CopiedMessage
 
 cdef extern from "string.h" nogil:
     void* memmem(const void* haystack, size_t haystack_size, const void* needle, size_t needle_size)
@@ -13,9 +17,16 @@ cdef extern from "string.h" nogil:
 include "untracked.pxi"
 
 cdef uint64_t NUMBER_MAX = 0x7FFFFFFFFFFFFFFF
-#: The dots before the token with what is left and the subject.
 cdef enum:
-    DOTS = 8
+    DOTS = 8  # before the token with what is left and the subject
+    SEQ = 0  # the fields of a CopiedMessage
+    TS_NS = 1
+    SUBJECT = 2
+    HEADER = 3
+    PAYLOAD = 4
+
+cdef type DELIVERED = LeafMsg  # subject, reply, header, payload, queues
+cdef type COPIED = CopiedMessage  # a tuple, built here field by field
 
 
 cdef inline int64_t number_of(const char* start, const char* end) noexcept nogil:
@@ -63,25 +74,52 @@ def other_kind(list items not None, Py_ssize_t at, kind):
     return at
 
 
+cdef inline tuple checked(object item, type kind):
+    if <PyObject*>Py_TYPE(item) != <PyObject*>kind:
+        raise TypeError(f"{kind.__name__}, not {type(item).__name__}")
+    return <tuple>item
+
+
+cdef inline bytes text(tuple item, Py_ssize_t index):
+    return <bytes?><object>PyTuple_GET_ITEM(item, index)
+
+
+cdef inline object value(tuple item, Py_ssize_t index):
+    return <object>PyTuple_GET_ITEM(item, index)
+
+
+cdef inline object copied(object seq, object ts_ns, bytes subject, bytes header, bytes payload):
+    cdef object made = PyType_GenericAlloc(COPIED, 5)
+    set_field(made, SEQ, seq)
+    set_field(made, TS_NS, ts_ns)
+    set_field(made, SUBJECT, subject)
+    set_field(made, HEADER, header)
+    set_field(made, PAYLOAD, payload)
+    return untracked(made)
+
+
 def content_bytes(list messages not None):
     cdef Py_ssize_t size = 0
-    for message in messages:
-        size += PyBytes_GET_SIZE(<bytes?>message.header) + PyBytes_GET_SIZE(<bytes?>message.payload)
+    cdef tuple message
+    for each in messages:
+        message = checked(each, DELIVERED)
+        size += PyBytes_GET_SIZE(text(message, 2)) + PyBytes_GET_SIZE(text(message, 3))
     return size
 
 
 def same_subject(list messages not None, Py_ssize_t at, bytes mark not None):
     cdef Py_ssize_t size = PyList_GET_SIZE(messages)
     cdef bytes subject, header
+    cdef tuple message
     if not 0 <= at < size:
         raise IndexError("no such message")
-    subject = <bytes?>messages[at].subject
+    subject = text(checked(messages[at], DELIVERED), 0)
     at += 1
     while at < size:
-        message = messages[at]
-        if not is_same(subject, <bytes?>message.subject):
+        message = checked(messages[at], DELIVERED)
+        if not is_same(subject, text(message, 0)):
             break
-        header = <bytes?>message.header
+        header = text(message, 2)
         if PyBytes_GET_SIZE(header) and times_in(header, mark, 1):
             break
         at += 1
@@ -90,9 +128,17 @@ def same_subject(list messages not None, Py_ssize_t at, bytes mark not None):
 
 def has_headers(batch):
     for each in batch:
-        if PyBytes_GET_SIZE(<bytes?>each.header):
+        if PyBytes_GET_SIZE(text(checked(each, COPIED), HEADER)):
             return True
     return False
+
+
+def newest_ns(batch):
+    cdef int64_t newest = 0, ts_ns
+    for each in batch:
+        ts_ns = value(checked(each, COPIED), TS_NS)
+        newest = max(newest, ts_ns)
+    return newest
 
 
 def mirrored_run(list messages not None, Py_ssize_t at, int64_t last_seq, bytes field not None, tuple known not None):
@@ -101,12 +147,13 @@ def mirrored_run(list messages not None, Py_ssize_t at, int64_t last_seq, bytes 
     cdef bytes header
     cdef Py_ssize_t size = PyList_GET_SIZE(messages), allowed
     cdef int64_t seq
+    cdef tuple message
     if at < 0 or not PyBytes_GET_SIZE(field):
         raise ValueError("below the first message, or no field")
     while at < size:
-        message = messages[at]
-        seq = message.origin_seq
-        header = <bytes?>message.header
+        message = checked(messages[at], COPIED)
+        seq = value(message, SEQ)
+        header = text(message, HEADER)
         if seq - 1 != last_seq:
             break
         if PyBytes_GET_SIZE(header):
@@ -116,8 +163,8 @@ def mirrored_run(list messages not None, Py_ssize_t at, int64_t last_seq, bytes 
             if times_in(header, field, allowed + 1) > allowed:
                 break
         last_seq = seq
-        run.append(untracked((<bytes?>message.subject, b"", header, <bytes?>message.payload)))
-        times.append(message.ts_ns)
+        run.append(untracked((text(message, SUBJECT), b"", header, text(message, PAYLOAD))))
+        times.append(value(message, TS_NS))
         at += 1
     return run, times
 
@@ -125,28 +172,30 @@ def mirrored_run(list messages not None, Py_ssize_t at, int64_t last_seq, bytes 
 def sourced_run(list messages not None, bytes field not None, bytes needed not None):
     cdef list run = []
     cdef bytes header
+    cdef tuple message
     if not PyBytes_GET_SIZE(field):
         raise ValueError("no field")
-    for message in messages:
-        header = <bytes?>message.header
+    for each in messages:
+        message = checked(each, COPIED)
+        header = text(message, HEADER)
         if times_in(header, field, 2) > 1 or not times_in(header, needed, 1):
             break
-        run.append(untracked((<bytes?>message.subject, b"", header, <bytes?>message.payload)))
+        run.append(untracked((text(message, SUBJECT), b"", header, text(message, PAYLOAD))))
     return run
 
 
-def read_run(
-    run, bytes consumer not None, int64_t consumer_seq, int64_t last_seq, is_old, make, list into not None
-):
+def read_run(run, bytes consumer not None, int64_t consumer_seq, int64_t last_seq, is_old, list into not None):
     cdef Py_ssize_t taken = 0, index
     cdef int64_t seq, ts_ns, more, pending = 0
     cdef bytes reply
+    cdef tuple delivered
     cdef const char* starts[DOTS + 1]
     cdef const char* at
     cdef const char* end
     cdef const char* mark
-    for delivered in run:
-        reply = <bytes?>delivered.reply
+    for each in run:
+        delivered = checked(each, DELIVERED)
+        reply = text(delivered, 1)
         at = PyBytes_AS_STRING(reply)
         end = at + PyBytes_GET_SIZE(reply)
         starts[0] = at
@@ -179,7 +228,7 @@ def read_run(
         pending = more
         taken += 1
         into.append(
-            make(seq, ts_ns, PyBytes_FromStringAndSize(mark + 1, end - mark - 1), delivered.header, delivered.payload)
+            copied(seq, ts_ns, PyBytes_FromStringAndSize(mark + 1, end - mark - 1), text(delivered, 2), text(delivered, 3))
         )
     return taken, pending
 
@@ -213,13 +262,18 @@ cdef bytes block(bytes before_seq, int64_t seq, bytes after_seq, bytes subject):
     return made
 
 
-def stamp_run(batch, bytes before_seq not None, bytes after_seq not None, stamp, make):
+def stamp_run(batch, bytes before_seq not None, bytes after_seq not None, stamp):
     cdef list out = []
-    cdef bytes subject
+    cdef bytes subject, header
+    cdef tuple message
     for each in batch:
-        number = each.origin_seq
-        subject = <bytes?>each.subject
-        header = each.header
-        header = stamp(header, number, subject) if header else block(before_seq, number, after_seq, subject)
-        out.append(make(number, each.ts_ns, subject, header, each.payload))
+        message = checked(each, COPIED)
+        seq = value(message, SEQ)
+        subject = text(message, SUBJECT)
+        header = text(message, HEADER)
+        if PyBytes_GET_SIZE(header):
+            header = <bytes?>stamp(header, seq, subject)
+        else:
+            header = block(before_seq, seq, after_seq, subject)
+        out.append(copied(seq, value(message, TS_NS), subject, header, text(message, PAYLOAD)))
     return out

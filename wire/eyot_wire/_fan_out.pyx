@@ -14,8 +14,8 @@ from cpython.bytearray cimport (
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
-from cpython.ref cimport Py_INCREF, PyObject
-from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_SET_ITEM
+from cpython.ref cimport PyObject
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.string cimport memchr, memcmp, memcpy
 
 from eyot_wire._frame_scanner cimport Place, Publishes
@@ -33,9 +33,6 @@ from eyot_wire.fan_out import (
     TRACE_HEADER,
 )
 from eyot_wire.frames import Published
-
-cdef extern from "Python.h":
-    object PyType_GenericAlloc(type kind, Py_ssize_t items)
 
 cdef extern from "string.h" nogil:
     void* memrchr(const void* text, int byte, size_t size)

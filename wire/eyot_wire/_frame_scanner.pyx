@@ -39,6 +39,7 @@ if PLAIN_ACKS != {b"", b"+ACK", b"+OK"}:
     raise ImportError("other acknowledgements than is_plain_ack knows")
 PLACE_BYTES = sizeof(Place)  # for modules that share the layout
 cdef int WORDS_MAX = 6
+cdef type LEAF_MSG = LeafMsg  # a tuple, built here field by field
 
 # Initial places of a row, enough for most reads. Some are kept for later rows: fresh memory from the system costs as
 # much as all the scanning.
@@ -48,7 +49,18 @@ cdef enum:
 cdef Place* spares[SPARES_MAX]
 cdef Py_ssize_t spare_count = 0
 
+include "untracked.pxi"
 include "control_line.pxi"
+
+
+cdef object leaf_msg(bytes subject, bytes reply, bytes header, bytes payload):
+    cdef object message = PyType_GenericAlloc(LEAF_MSG, 5)
+    set_field(message, 0, subject)
+    set_field(message, 1, reply)
+    set_field(message, 2, header)
+    set_field(message, 3, payload)
+    set_field(message, 4, ())
+    return untracked(message)
 
 
 @cython.final
@@ -194,6 +206,7 @@ cdef class FrameScanner:
     cdef int64_t _max_control_line
     cdef int64_t _max_payload
     cdef bytes _rest  # incomplete control line
+    cdef bytes _subject  # of the last message that was made
     # A frame whose payload is incomplete. For a line read here, `_place` describes `_gathered`, the frame so far. For
     # any other line, `_line` is the parsed line and `_gathered` what the grammar keeps of it.
     cdef bytearray _gathered
@@ -214,6 +227,7 @@ cdef class FrameScanner:
         self._max_control_line = max_control_line
         self._max_payload = max_payload
         self._rest = b""
+        self._subject = b""
         self._gathered = None
         self._line = None
         self._missing = 0
@@ -321,13 +335,21 @@ cdef class FrameScanner:
         if self._kind == PUB:
             skip = place.subject + place.subject_size + 1
             return Pub(line_of(data, place), cut(data, skip, start + place.total + 2 - skip))
-        subject = cut(data, place.subject, place.subject_size)
+        subject = self._subject_of(data, place)
         reply = cut(data, place.reply, place.reply_size) if place.reply_size else b""
         header = cut(data, start, header_size) if header_size else b""
         payload = cut(data, start + header_size, place.total - header_size)
         if self._kind == MSG:
             return Msg(subject, cut(data, place.sid, place.sid_size), reply, header, payload)
-        return LeafMsg(subject, reply, header, payload)
+        return leaf_msg(subject, reply, header, payload)
+
+    cdef bytes _subject_of(self, const char* data, Place* place):
+        # Mostly that of the message before.
+        if PyBytes_GET_SIZE(self._subject) != place.subject_size or memcmp(
+            PyBytes_AS_STRING(self._subject), data + place.subject, place.subject_size
+        ) != 0:
+            self._subject = cut(data, place.subject, place.subject_size)
+        return self._subject
 
     # control lines
 

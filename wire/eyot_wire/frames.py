@@ -215,7 +215,7 @@ class LsDel(Struct, frozen=True, gc=False):
     queue: bytes = b""
 
 
-class LeafMsg(Struct, frozen=True, gc=False):
+class LeafMsg(NamedTuple):
     """LMSG or HMSG of a leaf link. `queues`: groups of which one member each gets it, besides plain subscriptions."""
 
     subject: bytes

@@ -108,12 +108,8 @@ cdef inline bint is_traced(const char* data, Place* place):
 
 cdef object published(bytes subject, bytes reply, bytes header, bytes payload):
     cdef object message = PyType_GenericAlloc(MESSAGE, 4)
-    Py_INCREF(subject)
-    PyTuple_SET_ITEM(message, 0, subject)
-    Py_INCREF(reply)
-    PyTuple_SET_ITEM(message, 1, reply)
-    Py_INCREF(header)
-    PyTuple_SET_ITEM(message, 2, header)
-    Py_INCREF(payload)
-    PyTuple_SET_ITEM(message, 3, payload)
+    set_field(message, 0, subject)
+    set_field(message, 1, reply)
+    set_field(message, 2, header)
+    set_field(message, 3, payload)
     return untracked(message)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from msgspec import Struct
-
 from eyot_wire.jetstream.errors import ApiError
 
 
@@ -78,16 +76,6 @@ class Release:
 
 
 Action = Release | Subscribe | Unsubscribe | Request | Identify | FetchLastMessage | Answer | Skip
-
-
-class Copied(Struct, frozen=True, gc=False):
-    """A message to store. For a mirror `origin_seq` and `ts_ns` are its own; a source gives it new ones."""
-
-    origin_seq: int
-    ts_ns: int
-    subject: bytes
-    header: bytes
-    payload: bytes
 
 
 @dataclass(slots=True)

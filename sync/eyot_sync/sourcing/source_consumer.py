@@ -22,7 +22,6 @@ Source: sync.md sections 2 to 5.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
 
 from eyot_sync.policy.stream_gate import LOOK_AGAIN_S
 from eyot_sync.sourcing import origin_problems as trouble
@@ -30,7 +29,6 @@ from eyot_sync.sourcing import upstream_positions
 from eyot_sync.sourcing.actions import (
     Action,
     Answer,
-    Copied,
     Progress,
     Release,
     Request,
@@ -49,11 +47,12 @@ from eyot_sync.sourcing.phase import CONNECTED, TRANSITIONS, UNVERIFIED, Phase
 from eyot_sync.sourcing.source_state import HEARTBEAT_S, CurrentRequest, RequestTerms, ResumeState, SourceConfig
 from eyot_wire import headers
 from eyot_wire.digits import parse_uint
+from eyot_wire.frames import LeafMsg
 from eyot_wire.jetstream.ack import decode_ack_reply
-from eyot_wire.jetstream.copied_run import Delivered
+from eyot_wire.jetstream.copied_run import CopiedMessage
 from eyot_wire.jetstream.error_codes import JSMirrorConsumerRequiresAckFCErr, JSSourceConsumerRequiresAckFCErr
 from eyot_wire.jetstream.errors import ApiError, error
-from eyot_wire.jetstream.native import read_run
+from eyot_wire.jetstream.native import newest_ns, read_run
 from eyot_wire.jetstream.struct import InvalidJson, decode
 
 #: After this long, or this many intervals, without heartbeat, the consumer counts as deleted or the link as dead.
@@ -66,7 +65,6 @@ REQUEST_SPACING_S = 0.25
 RETRY_FIRST_S = 1.0
 RETRY_MAX_S = 30.0
 
-_ts_ns: Callable[[Copied], int] = attrgetter("ts_ns")
 _LAST_CONSUMER = b"Nats-Last-Consumer"
 _STALLED = b"Nats-Consumer-Stalled"
 
@@ -123,7 +121,7 @@ class SourceConsumer:
         #: Requests in a row that led to nothing; each doubles the time until the next.
         self._failures = 0
         #: Received messages that are not passed on yet, ascending.
-        self._batch: list[Copied] = []
+        self._batch: list[CopiedMessage] = []
         #: Messages at the head of `_batch` from before the present request: they need no verification. <= len(_batch).
         self._verified = 0
         self._pending_commits = PendingCommits(resume.last)
@@ -358,10 +356,10 @@ class SourceConsumer:
             return []
         self.resume.last = OriginPosition(ack.stream_seq, ack.ts_ns, len(header) + len(payload))
         self.progress.last_seq = ack.stream_seq
-        self._batch.append(Copied(ack.stream_seq, ack.ts_ns, subject, header, payload))
+        self._batch.append(CopiedMessage(ack.stream_seq, ack.ts_ns, subject, header, payload))
         return []
 
-    def messages(self, run: Sequence[Delivered], now: float) -> int:
+    def messages(self, run: Sequence[LeafMsg], now: float) -> int:
         """Process many consecutive messages of the consumer at once; return how many.
 
         The first one that is not processed (a heartbeat, a gap, an old message) is for `message`.
@@ -372,7 +370,7 @@ class SourceConsumer:
             return 0
         self.progress.heard_at = now
         is_old = resume.is_old if resume.old_upto else None
-        taken, lag = read_run(run, consumer, request.consumer_seq, resume.last.seq, is_old, Copied, self._batch)
+        taken, lag = read_run(run, consumer, request.consumer_seq, resume.last.seq, is_old, self._batch)
         if taken:
             request.consumer_seq += taken
             resume.last = _origin_position(self._batch[-1])
@@ -380,7 +378,7 @@ class SourceConsumer:
             self.progress.lag = lag
         return taken
 
-    def take_batch(self) -> tuple[list[Copied], int]:
+    def take_batch(self) -> tuple[list[CopiedMessage], int]:
         """Return the messages since the last call, and the mark to pass back to `committed`."""
         if self.phase in UNVERIFIED:
             verified, self._batch, self._verified = self._batch[: self._verified], self._batch[self._verified :], 0
@@ -392,10 +390,10 @@ class SourceConsumer:
         self._note_taken(batch)
         return batch, self.request.consumer_seq
 
-    def _note_taken(self, batch: Sequence[Copied]) -> None:
+    def _note_taken(self, batch: Sequence[CopiedMessage]) -> None:
         if batch:
             resume = self.resume
-            resume.newest_ns = max(resume.newest_ns, max(map(_ts_ns, batch)))
+            resume.newest_ns = max(resume.newest_ns, newest_ns(batch))
             latest = [(each.origin_seq, each.ts_ns) for each in batch[-CHECKPOINTS_MAX - 1 :]]
             resume.checkpoints = [*resume.checkpoints, *latest][-CHECKPOINTS_MAX - 1 :]
             self._pending_commits.taken(_origin_position(batch[-1]))
@@ -543,5 +541,5 @@ def _asks_for(subject: bytes) -> bytes:
     return tokens[-2] if len(tokens) in (5, 7) and subject.startswith(b"$JS.FC.") else b""
 
 
-def _origin_position(message: Copied) -> OriginPosition:
+def _origin_position(message: CopiedMessage) -> OriginPosition:
     return OriginPosition(message.origin_seq, message.ts_ns, len(message.header) + len(message.payload))

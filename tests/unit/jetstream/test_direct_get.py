@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from eyot_sync.sourcing.actions import Copied
 from eyot_wire import headers
+from eyot_wire.jetstream.copied_run import CopiedMessage
 from support.js_fixture import Fixture
 
 
@@ -153,7 +153,7 @@ def test_a_mirror_answers_for_its_origin(fixture: Fixture) -> None:
     fixture.create("M", subjects=None, mirror={"name": "FAR", "external": {"api": "$JS.d.API"}}, mirror_direct=True)
     (answer,) = fixture.messages("DIRECT.GET.FAR", {"seq": 1})
     assert status(answer)[0] == 503  # as long as nothing has reached it
-    message = Copied(7, 1_600_000_000_000_000_000, b"o.a", b"", b"far")
+    message = CopiedMessage(7, 1_600_000_000_000_000_000, b"o.a", b"", b"far")
     fixture.stream("M").ingest_copied([message], mirror=True, skip_to=0, on_done=lambda result: None)
     fixture.commit()
     (answer,) = fixture.messages("DIRECT.GET.FAR", {"seq": 1})

@@ -6,15 +6,15 @@ import pytest
 
 from eyot_daemon.jetstream.sourcing.positions import Position
 from eyot_daemon.jetstream.sourcing.resume_point import Predecessors
-from eyot_sync.sourcing.actions import Copied
+from eyot_wire.jetstream.copied_run import CopiedMessage
 
 CREATED = "2026-11-22T08:00:00Z"
 #: It had copied up to 4, stored at 40 there; 2 and 3 are remembered.
 BEFORE = Position(4, CREATED, 40, 10, 40, ((2, 20), (3, 30)))
 
 
-def batch(*times: int) -> list[Copied]:
-    return [Copied(seq, ts_ns, b"r.t%d" % (seq % 2), b"", b"") for seq, ts_ns in enumerate(times, 1)]
+def batch(*times: int) -> list[CopiedMessage]:
+    return [CopiedMessage(seq, ts_ns, b"r.t%d" % (seq % 2), b"", b"") for seq, ts_ns in enumerate(times, 1)]
 
 
 def left(stored: dict[int, int], *times: int, ended: int = 9) -> list[int]:

@@ -14,9 +14,9 @@ from eyot_daemon.jetstream.sourcing.positions import (
     read_position_update,
 )
 from eyot_daemon.jetstream.sourcing.resume_point import HEADER_INDEX_KEY, SourceHeaderIndex, source_position
-from eyot_sync.sourcing.actions import Copied
 from eyot_sync.sourcing.origin import Origin
 from eyot_wire import headers
+from eyot_wire.jetstream.copied_run import CopiedMessage
 from eyot_wire.jetstream.stream import StreamSource
 from support.js_consumers import ConsumerFixture
 from support.js_fixture import Fixture
@@ -31,11 +31,11 @@ def fixture(tmp_path: Path) -> Fixture:
     return fixture
 
 
-def marked(seq: int, mark: str, *, payload: bytes = b"12345") -> Copied:
-    return Copied(seq, T0 + seq, b"o.a", f"NATS/1.0\r\nNats-Stream-Source: {mark}\r\n\r\n".encode(), payload)
+def marked(seq: int, mark: str, *, payload: bytes = b"12345") -> CopiedMessage:
+    return CopiedMessage(seq, T0 + seq, b"o.a", f"NATS/1.0\r\nNats-Stream-Source: {mark}\r\n\r\n".encode(), payload)
 
 
-def store(fixture: Fixture, marks: SourceHeaderIndex, *messages: Copied) -> None:
+def store(fixture: Fixture, marks: SourceHeaderIndex, *messages: CopiedMessage) -> None:
     fixture.stream("M").ingest_copied(
         messages, mirror=True, positions=lambda taken: marks.note(messages, taken), on_done=lambda result: None
     )
@@ -46,7 +46,7 @@ def noted(fixture: Fixture) -> dict[bytes, Position]:
     return {key: read_position(value) for key, value in positions.items() if not key.startswith(b"eyot.")}
 
 
-def size(message: Copied) -> int:
+def size(message: CopiedMessage) -> int:
     return len(message.header) + len(message.payload)
 
 
@@ -56,7 +56,7 @@ def test_the_last_mark_of_each_origin_is_noted_with_the_messages(fixture: Fixtur
         marked(1, "L1 5 > > a life1 100"),
         marked(2, "L2 1 > > a life2 50"),
         marked(3, "L1 6 > > a life1 90"),
-        Copied(4, T0, b"o.a", b"", b"not marked"),
+        CopiedMessage(4, T0, b"o.a", b"", b"not marked"),
         marked(5, "L1 9 > > a life1 95"),
     ]
     store(fixture, marks, *messages)
@@ -139,7 +139,10 @@ def test_a_mirror_is_told_what_changed(tmp_path: Path) -> None:
     def copy(seq: int, *positions: tuple[bytes, Position]) -> None:
         records = [(key, encode_position(position)) for key, position in positions]
         fixture.stream("T").ingest_copied(
-            [Copied(seq, T0, b"o", b"", b"")], mirror=False, positions=lambda _: records, on_done=lambda result: None
+            [CopiedMessage(seq, T0, b"o", b"", b"")],
+            mirror=False,
+            positions=lambda _: records,
+            on_done=lambda result: None,
         )
         fixture.commit()
 
@@ -179,7 +182,7 @@ def test_who_does_not_ask_is_told_nothing(tmp_path: Path) -> None:
     fixture.create("T", subjects=None, sources=[{"name": "A"}])
     box = fixture.listen(b"$JS.S.x")
     fixture.stream("T").ingest_copied(
-        [Copied(1, T0, b"o", b"", b"")],
+        [CopiedMessage(1, T0, b"o", b"", b"")],
         mirror=False,
         positions=lambda _: [(b"A > >", encode_position(Position(1)))],
         on_done=lambda result: None,

@@ -11,7 +11,7 @@ import pytest
 from eyot_daemon.config.accounts import AccountJetStreamOptions
 from eyot_daemon.jetstream.ingest.stream_ingest import StreamIngest
 from eyot_daemon.jetstream.stream.stream import SourcedResult
-from eyot_sync.sourcing.actions import Copied
+from eyot_wire.jetstream.copied_run import CopiedMessage
 from support.js_fixture import Fixture
 
 T0 = 1_600_000_000_000_000_000
@@ -22,8 +22,8 @@ def fixture(tmp_path: Path) -> Fixture:
     return Fixture(tmp_path)
 
 
-def copied(seq: int, subject: bytes = b"o.a", header: bytes = b"") -> Copied:
-    return Copied(seq, T0 + seq, subject, header, b"%d" % seq)
+def copied(seq: int, subject: bytes = b"o.a", header: bytes = b"") -> CopiedMessage:
+    return CopiedMessage(seq, T0 + seq, subject, header, b"%d" % seq)
 
 
 class Sourcing:
@@ -35,7 +35,7 @@ class Sourcing:
         self.mirror = mirror
         self.results: list[SourcedResult] = []
 
-    def copy(self, *messages: Copied, skip_to: int = 0) -> None:
+    def copy(self, *messages: CopiedMessage, skip_to: int = 0) -> None:
         self.fixture.stream(self.name).ingest_copied(
             messages,
             mirror=self.mirror,
@@ -44,7 +44,7 @@ class Sourcing:
             on_done=self.results.append,
         )
 
-    def store(self, *messages: Copied, skip_to: int = 0) -> SourcedResult:
+    def store(self, *messages: CopiedMessage, skip_to: int = 0) -> SourcedResult:
         self.copy(*messages, skip_to=skip_to)
         self.fixture.commit()
         return self.results[-1]
@@ -185,14 +185,14 @@ HEADERS = (
 )
 
 
-def _batches(seed: int) -> list[list[Copied]]:
+def _batches(seed: int) -> list[list[CopiedMessage]]:
     """With gaps, repetitions, and times that go back."""
     rng, seq, batches = Random(seed), 1, []
     for _ in range(6):
         batch = []
         for _ in range(rng.randrange(9)):
             ts_ns = T0 + rng.randrange(1000)
-            batch.append(Copied(seq, ts_ns, b"o.%d" % rng.randrange(3), rng.choice(HEADERS), rng.randbytes(3)))
+            batch.append(CopiedMessage(seq, ts_ns, b"o.%d" % rng.randrange(3), rng.choice(HEADERS), rng.randbytes(3)))
             seq += rng.choice([1, 1, 1, 1, 4])
         batches.append(batch)
         seq = max(seq - rng.choice([0, 0, 2]), 1)

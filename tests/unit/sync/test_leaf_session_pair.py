@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from eyot_sync.leaf.events import Closed, Established, InterestComplete, LeafCredentials
 from eyot_wire.frames import LeafMsg, LsAdd, LsDel
@@ -91,7 +90,7 @@ def test_messages_arrive_once_unchanged_and_in_the_order_of_their_lane(
     messages: list[LeafMsg], chunk: int, slice_bytes: int
 ) -> None:
     pair = joined()
-    messages = [replace(each, payload=b"%d %b" % (at, each.payload)) for at, each in enumerate(messages)]
+    messages = [each._replace(payload=b"%d %b" % (at, each.payload)) for at, each in enumerate(messages)]
     for message in messages:
         assert pair.leaf.sender.send(message.subject, message.reply, message.header, message.payload, message.queues)
     received = []

@@ -12,14 +12,11 @@ from hypothesis import strategies as st
 from eyot_wire import _copied_run
 from eyot_wire.frames import PING_OP, LeafMsg
 from eyot_wire.jetstream import copied_run, native
+from eyot_wire.jetstream.copied_run import CopiedMessage
 
 TWINS: tuple[Any, Any] = (copied_run, _copied_run)
 NUMBER_MAX = (1 << 63) - 1
 NUMBERS = (b"0", b"1", b"2", b"007", b"", b"x", b"-1", b" 1", b"%d" % NUMBER_MAX, b"%d" % (NUMBER_MAX + 1), b"9" * 40)
-
-
-def make(seq: int, ts_ns: int, subject: bytes, header: bytes, payload: bytes) -> tuple[Any, ...]:
-    return seq, ts_ns, subject, header, payload
 
 
 def test_the_compiled_twin_was_built_and_is_chosen() -> None:
@@ -57,7 +54,7 @@ def test_both_read_the_same(seed: int) -> None:
         run = _run(rng)
         old = rng.choice([None, None, lambda seq, ts_ns: seq == 8])
         into: list[Any] = ["before"]
-        found.append((twin.read_run(run, b"c", 0, rng.choice([0, 6]), old, make, into), into))
+        found.append((twin.read_run(run, b"c", 0, rng.choice([0, 6]), old, into), into))
     assert found[0] == found[1]
 
 
@@ -65,19 +62,18 @@ def test_a_whole_run_is_read() -> None:
     run = [LeafMsg(b"d", b"$JS.ACK.S.c.1.%d.%d.5.%d@a.b" % (9 + at, 1 + at, 3 - at), b"", b"p") for at in range(4)]
     for twin in TWINS:
         into: list[Any] = []
-        assert twin.read_run(run, b"c", 0, 8, None, make, into) == (4, 0)
+        assert twin.read_run(run, b"c", 0, 8, None, into) == (4, 0)
         assert into == [(9 + at, 5, b"a.b", b"", b"p") for at in range(4)]
 
 
-class Message:
-    """Like the messages of an origin."""
-
-    def __init__(self, rng: Random) -> None:
-        self.origin_seq = rng.choice([0, 1, 10, 1 << 40, NUMBER_MAX])
-        self.ts_ns = rng.randrange(1 << 62)
-        self.subject = rng.choice([b"", b"a", b"a.b" * 9])
-        self.header = rng.choice([b"", b"", b"NATS/1.0\r\nA: b\r\n\r\n"])
-        self.payload = rng.randbytes(5)
+def _copied(rng: Random) -> CopiedMessage:
+    return CopiedMessage(
+        rng.choice([0, 1, 10, 1 << 40, NUMBER_MAX]),
+        rng.randrange(1 << 62),
+        rng.choice([b"", b"a", b"a.b" * 9]),
+        rng.choice([b"", b"", b"NATS/1.0\r\nA: b\r\n\r\n"]),
+        rng.randbytes(5),
+    )
 
 
 @settings(max_examples=200)
@@ -87,20 +83,22 @@ def test_both_stamp_the_same(seed: int) -> None:
     found = []
     for twin in TWINS:
         rng = Random(seed)
-        batch = [Message(rng) for _ in range(rng.randrange(5))]
-        found.append(twin.stamp_run(batch, b"NATS/1.0\r\nX: ", b" > ", stamp, make))
+        batch = [_copied(rng) for _ in range(rng.randrange(5))]
+        found.append(twin.stamp_run(batch, b"NATS/1.0\r\nX: ", b" > ", stamp))
     assert found[0] == found[1]
 
 
 def test_what_is_no_message_is_refused() -> None:
     wrong: Any
-    for wrong in ([1], [LeafMsg("d", 5)], [LeafMsg(b"d", "text")]):  # type: ignore[arg-type]
-        with pytest.raises((TypeError, AttributeError)):
-            _copied_run.read_run(wrong, b"c", 0, 0, None, make, [])
-    message = Message(Random(1))
-    message.header, message.subject = b"", "text"  # type: ignore[assignment]
+    for wrong in ([1], [LeafMsg(b"d", 5)], [LeafMsg(b"d", "text")], [(b"d", b"r", b"", b"", ())]):  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            _copied_run.read_run(wrong, b"c", 0, 0, None, [])
+    message: Any = _copied(Random(1))._replace(header=b"", subject="text")  # type: ignore[arg-type]
     with pytest.raises(TypeError):
-        _copied_run.stamp_run([message], b"", b"", lambda *_: b"", make)
+        _copied_run.stamp_run([message], b"", b"", lambda *_: b"")
+    for wrong in ([1], [LeafMsg(b"d")], [message._replace(ts_ns="text")]):
+        with pytest.raises(TypeError):
+            _copied_run.newest_ns(wrong)
 
 
 MARKS = (b"\r\nNats-", b"\r\nNats-Msg-Id:", b"\r\nNats-Stream-Source:")
@@ -114,12 +112,12 @@ HEADERS = (
 )
 
 
-def _origin_messages(rng: Random) -> list[Message]:
-    copies = [Message(rng) for _ in range(rng.randrange(9))]
-    seq = 5
-    for each in copies:
-        seq = each.origin_seq = seq + rng.choice([1, 1, 1, 1, 0, 2, -3])
-        each.header = rng.choice([*HEADERS, b"NATS/1.0%bTTL: 1\r\n\r\n" % MARKS[0], HEADERS[4] + HEADERS[4]])
+def _origin_messages(rng: Random) -> list[CopiedMessage]:
+    copies, seq = [], 5
+    for _ in range(rng.randrange(9)):
+        seq += rng.choice([1, 1, 1, 1, 0, 2, -3])
+        header = rng.choice([*HEADERS, b"NATS/1.0%bTTL: 1\r\n\r\n" % MARKS[0], HEADERS[4] + HEADERS[4]])
+        copies.append(_copied(rng)._replace(origin_seq=seq, header=header))
     return copies
 
 
@@ -136,6 +134,7 @@ def test_both_make_the_same_runs(seed: int) -> None:
                 twin.mirrored_run(copies, at, 5, MARKS[0], MARKS[1:]),
                 twin.sourced_run(copies, MARKS[0], MARKS[2]),
                 twin.has_headers(copies),
+                twin.newest_ns(copies),
             ]
         )
     assert found[0] == found[1]
@@ -143,11 +142,8 @@ def test_both_make_the_same_runs(seed: int) -> None:
 
 def test_a_mirrored_run_ends_at_a_gap_and_where_a_header_asks_for_something() -> None:
     rng = Random(3)
-    copies = [Message(rng) for _ in range(6)]
-    for seq, each in enumerate(copies, 8):
-        each.origin_seq, each.header = seq, b""
-    copies[2].header = HEADERS[5]
-    copies[4].header = b"NATS/1.0%bTTL: 1\r\n\r\n" % MARKS[0]
+    headers = [b"", b"", HEADERS[5], b"", b"NATS/1.0%bTTL: 1\r\n\r\n" % MARKS[0], b""]
+    copies = [_copied(rng)._replace(origin_seq=seq, header=header) for seq, header in enumerate(headers, 8)]
     for twin in TWINS:
         run, times = twin.mirrored_run(copies, 0, 7, MARKS[0], MARKS[1:])
         assert run == [(each.subject, b"", each.header, each.payload) for each in copies[:4]]
@@ -183,8 +179,7 @@ def test_runs_of_what_is_no_message_are_refused() -> None:
         _copied_run.same_subject([], 0, b"x")
     with pytest.raises(IndexError):
         _copied_run.other_kind([], -1, LeafMsg)
-    message = Message(Random(1))
-    message.origin_seq, message.header, message.subject = 1, b"", "text"  # type: ignore[assignment]
+    message: Any = _copied(Random(1))._replace(origin_seq=1, header=b"", subject="text")  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         _copied_run.mirrored_run([message], 0, 0, MARKS[0], ())
     with pytest.raises(ValueError):

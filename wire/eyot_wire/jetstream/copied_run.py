@@ -6,53 +6,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import NamedTuple
 
-T = TypeVar("T")
+from eyot_wire.frames import LeafMsg
+
 #: The largest valid sequence and time.
 _NUMBER_MAX = (1 << 63) - 1
 
 
-class Delivered(Protocol):
-    """A message as it arrives over a leaf link. A copied one's reply is `<ack subject>@<subject at the origin>`."""
+class CopiedMessage(NamedTuple):
+    """A message of an origin. For a mirror `origin_seq` and `ts_ns` (stored time) are its own; a source gives it new ones."""
 
-    @property
-    def subject(self) -> bytes: ...
-
-    @property
-    def reply(self) -> bytes: ...
-
-    @property
-    def header(self) -> bytes: ...
-
-    @property
-    def payload(self) -> bytes: ...
-
-
-class WithHeader(Protocol):
-    """A message with a header block, or b""."""
-
-    @property
-    def header(self) -> bytes: ...
-
-
-class CopiedMessage(Protocol):
-    """A message of an origin with its sequence and stored time there."""
-
-    @property
-    def origin_seq(self) -> int: ...
-
-    @property
-    def ts_ns(self) -> int: ...
-
-    @property
-    def subject(self) -> bytes: ...
-
-    @property
-    def header(self) -> bytes: ...
-
-    @property
-    def payload(self) -> bytes: ...
+    origin_seq: int
+    ts_ns: int
+    subject: bytes
+    header: bytes
+    payload: bytes
 
 
 def other_kind(items: Sequence[object], at: int, kind: type) -> int:
@@ -62,12 +31,12 @@ def other_kind(items: Sequence[object], at: int, kind: type) -> int:
     return at
 
 
-def content_bytes(messages: Iterable[Delivered]) -> int:
+def content_bytes(messages: Iterable[LeafMsg]) -> int:
     """Return the bytes of all headers and payloads."""
     return sum(len(message.header) + len(message.payload) for message in messages)
 
 
-def same_subject(messages: Sequence[Delivered], at: int, mark: bytes) -> int:
+def same_subject(messages: Sequence[LeafMsg], at: int, mark: bytes) -> int:
     """Return the end of the run that begins at `at`: messages with the subject of the first.
 
     After the first, none has `mark` in its header.
@@ -79,9 +48,14 @@ def same_subject(messages: Sequence[Delivered], at: int, mark: bytes) -> int:
     return at
 
 
-def has_headers(batch: Iterable[WithHeader]) -> bool:
+def has_headers(batch: Iterable[CopiedMessage]) -> bool:
     """Return whether any message has a header."""
     return any(each.header for each in batch)
+
+
+def newest_ns(batch: Iterable[CopiedMessage]) -> int:
+    """Return the newest stored time, 0 without any."""
+    return max((each.ts_ns for each in batch), default=0)
 
 
 def mirrored_run(
@@ -121,18 +95,17 @@ def sourced_run(
 
 
 def read_run(
-    run: Sequence[Delivered],
+    run: Sequence[LeafMsg],
     consumer: bytes,
     consumer_seq: int,
     last_seq: int,
     is_old: Callable[[int, int], bool] | None,
-    make: Callable[[int, int, bytes, bytes, bytes], T],
-    into: list[T],
+    into: list[CopiedMessage],
 ) -> tuple[int, int]:
     """Append to `into` the first messages of `run` that are first deliveries of `consumer` without a gap after `consumer_seq`.
 
-    Their sequences exceed `last_seq`, and `is_old(sequence, stored time)` is False. Each is made of its sequence, stored
-    time (ns), subject, header and payload. Returns their number, and how many further messages the origin had after the
+    Their sequences exceed `last_seq`, and `is_old(sequence, stored time)` is False. A copied message's reply is
+    `<ack subject>@<subject at the origin>`. Returns their number, and how many further messages the origin had after the
     last of them.
     """
     append = into.append
@@ -153,7 +126,7 @@ def read_run(
         last_seq = seq
         pending = more
         taken += 1
-        append(make(seq, ts_ns, subject, delivered.header, delivered.payload))
+        append(CopiedMessage(seq, ts_ns, subject, delivered.header, delivered.payload))
     return taken, pending
 
 
@@ -162,15 +135,14 @@ def stamp_run(
     before_seq: bytes,
     after_seq: bytes,
     stamp: Callable[[bytes, int, bytes], bytes],
-    make: Callable[[int, int, bytes, bytes, bytes], T],
-) -> list[T]:
+) -> list[CopiedMessage]:
     """Return the messages with the header of a source's copy.
 
     Where there was none, it is `before_seq`, the sequence, `after_seq`, the subject and the end of a header block.
     Elsewhere `stamp` returns it for a header, sequence and subject.
     """
     return [
-        make(
+        CopiedMessage(
             seq,
             each.ts_ns,
             subject,

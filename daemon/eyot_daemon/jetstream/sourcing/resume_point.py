@@ -20,14 +20,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from eyot_daemon.jetstream.sourcing.positions import OWN_KEYS, Position, PositionUpdate, encode_position, read_position
-from eyot_sync.sourcing.actions import Copied
 from eyot_sync.sourcing.origin import Origin
 from eyot_sync.sourcing.origin_check import CHECKPOINTS_MAX, OriginPosition
+from eyot_wire.jetstream.copied_run import CopiedMessage
 from eyot_wire.jetstream.native import has_headers
 from eyot_wire.jetstream.stream_source import HEADER, Mark, identity_of, read_mark
 from eyot_wire.subject import matches
@@ -59,19 +59,6 @@ class ScanProgress(msgspec.Struct, frozen=True, array_like=True):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(ScanProgress).decode
-
-
-class Marked(Protocol):
-    """A stored message of a mirror."""
-
-    @property
-    def origin_seq(self) -> int: ...
-
-    @property
-    def header(self) -> bytes: ...
-
-    @property
-    def payload(self) -> bytes: ...
 
 
 class LastOf:
@@ -152,7 +139,7 @@ class SourceHeaderIndex:
             self._looked = ScanProgress(0, self._looked.upto)
         return set(news)
 
-    def note(self, messages: Sequence[Marked], taken: int) -> Iterator[tuple[bytes, bytes]]:
+    def note(self, messages: Sequence[CopiedMessage], taken: int) -> Iterator[tuple[bytes, bytes]]:
         """Yield (key, value) of the records of the source headers of messages up to `taken`, and of the origin's updates for them."""
         upto, last = self._looked.upto, self._last
         changed: set[bytes] = set()
@@ -299,7 +286,9 @@ class Predecessors:
         before = [seq for position in positions for seq, _ in position.checkpoints]
         return [position.seq for position in positions] + before
 
-    def without(self, batch: list[Copied], identity: str, stored: Mapping[int, int], ended: int | None) -> list[Copied]:
+    def without(
+        self, batch: list[CopiedMessage], identity: str, stored: Mapping[int, int], ended: int | None
+    ) -> list[CopiedMessage]:
         """Return the messages of a batch that were not copied before.
 
         `identity`: epoch of the batch's origin; `stored`: times at which the origin stored the messages of `seqs`, as far as

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from eyot_daemon.jetstream.sourcing.deregistration import RemovedSource, removed_source
 from eyot_daemon.jetstream.sourcing.positions import Position, encode_position, read_position_update
 from eyot_daemon.jetstream.sourcing.resume_point import (
@@ -36,7 +34,6 @@ from eyot_sync.sourcing import reported_time
 from eyot_sync.sourcing.actions import (
     Action,
     Answer,
-    Copied,
     FetchLastMessage,
     Identify,
     Release,
@@ -51,6 +48,7 @@ from eyot_sync.sourcing.source_consumer import SourceConsumer
 from eyot_sync.sourcing.source_state import ResumeState, SourceConfig
 from eyot_wire.frames import LeafMsg
 from eyot_wire.go.time import ns_to_rfc3339
+from eyot_wire.jetstream.copied_run import CopiedMessage
 from eyot_wire.jetstream.error_codes import JSStreamStoreFailedF
 from eyot_wire.jetstream.errors import ApiError, error
 from eyot_wire.jetstream.native import has_headers, stamp_run
@@ -309,7 +307,7 @@ class SourceTask:
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    def _without_copied(self, batch: list[Copied], mark: int) -> list[Copied]:
+    def _without_copied(self, batch: list[CopiedMessage], mark: int) -> list[CopiedMessage]:
         """Return the messages of a batch that the stream lacks. A batch without any is done when the previous one is committed."""
         new = self._before.without(
             batch, self.source_consumer.identity, self.source_consumer.verifier.stored, self.source_consumer.epoch.ended
@@ -327,7 +325,7 @@ class SourceTask:
             self.stream.after_commits(settled)
         return new
 
-    def _as_stored(self, batch: list[Copied]) -> list[Copied]:
+    def _as_stored(self, batch: list[CopiedMessage]) -> list[CopiedMessage]:
         """Return a batch as the stream stores it.
 
         A source's messages name their origin, subjects are rewritten, and headers for the origin only are dropped.
@@ -337,7 +335,7 @@ class SourceTask:
         if origin.transforms:
             rewrite = origin.rewrite
             return [
-                Copied(
+                CopiedMessage(
                     each.origin_seq,
                     each.ts_ns,
                     rewrite(each.subject),
@@ -350,14 +348,14 @@ class SourceTask:
             return batch
         if mirror:
             return [
-                Copied(each.origin_seq, each.ts_ns, each.subject, without(each.header), each.payload)
+                CopiedMessage(each.origin_seq, each.ts_ns, each.subject, without(each.header), each.payload)
                 if each.header
                 else each
                 for each in batch
             ]
-        return stamp_run(batch, *origin.mark.around_seq, stamp, Copied)
+        return stamp_run(batch, *origin.mark.around_seq, stamp)
 
-    def _marked(self, copies: list[Copied], batch: Sequence[Copied]) -> list[Copied]:
+    def _marked(self, copies: list[CopiedMessage], batch: Sequence[CopiedMessage]) -> list[CopiedMessage]:
         """Add the epoch to the header of a source's first message, where mirrors of this stream would otherwise misread it.
 
         That is where another epoch of the origin begins, or it was set back.
@@ -371,9 +369,9 @@ class SourceTask:
             return copies
         field = epoch_field(self.source_consumer.identity)
         header = self._origin.stamp(first.header, first.origin_seq, first.subject, field, first.ts_ns)
-        return [msgspec.structs.replace(copies[0], header=header), *copies[1:]]
+        return [copies[0]._replace(header=header), *copies[1:]]
 
-    def _positions_of(self, batch: Sequence[Copied]) -> Callable[[int], Iterable[tuple[bytes, bytes]]]:
+    def _positions_of(self, batch: Sequence[CopiedMessage]) -> Callable[[int], Iterable[tuple[bytes, bytes]]]:
         """Return the function that records the position for a batch of which some messages may be refused.
 
         A mirror's sequence is its stream's own: only which life of the origin it belongs to is recorded, where an
