@@ -21,6 +21,7 @@ from eyot_cli.doctor_sync import never_arrived
 from eyot_cli.failure import Failure
 from eyot_cli.show import console, lines, print_json, print_table
 from eyot_cli.target import Target
+from eyot_wire.doctor.certificates import certificates
 from eyot_wire.doctor.check import Check, failure, ok, skipped, warning
 from eyot_wire.doctor.installation import installation
 from eyot_wire.doctor.links import links
@@ -59,7 +60,7 @@ def doctor(
 
         group_reports.doctor(target)
     report = _report(target)
-    checks = installation(report) + links(report)
+    checks = installation(report) + certificates(report) + links(report)
     checks += never_arrived(target)
     checks += replication(report, _sync_report(target))
     asked = []

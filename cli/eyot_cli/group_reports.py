@@ -13,6 +13,7 @@ from eyot_cli.failure import Failure
 from eyot_cli.fleet.asking import ask_group, show_group
 from eyot_cli.private_files import write_new
 from eyot_cli.show import count, print_json, span
+from eyot_wire.doctor.certificates import certificates
 from eyot_wire.doctor.check import Check
 from eyot_wire.doctor.installation import installation
 from eyot_wire.doctor.links import links
@@ -110,7 +111,13 @@ def doctor(target: Target) -> None:
 
 def device_checks(report: StatusReport, sync_report: SyncReport) -> list[Check]:
     """Return the checks that need no client connection at the device."""
-    return installation(report) + links(report) + lost_messages(sync_report) + replication(report, sync_report)
+    return (
+        installation(report)
+        + certificates(report)
+        + links(report)
+        + lost_messages(sync_report)
+        + replication(report, sync_report)
+    )
 
 
 def _worst(checks: list[Check]) -> Check:

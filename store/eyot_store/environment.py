@@ -34,6 +34,7 @@ from eyot_store.pages.survey import DELETED_STREAMS
 from eyot_store.records.codec import RecordCodec
 from eyot_store.records.record import seal, unpack_u64, unseal
 from eyot_store.records.store_cipher import StoreCipher, new_store_cipher, unlock
+from eyot_wire.status import NO_ROOM
 
 FORMAT = 1
 FORMAT_JOURNAL = 2
@@ -82,13 +83,13 @@ def as_store_error(error: Exception) -> StoreError:
     """Return an exception of LMDB or the system in the store's terms."""
     if isinstance(error, StoreError):
         return error
-    text = str(error)
+    text = str(error).partition("mdb_txn_commit: ")[2] or str(error)
     if isinstance(error, lmdb.MapFullError):
-        return StoreError("full", "no room left for the store")
+        return StoreError("full", f"{NO_ROOM} for the store")
     if isinstance(error, lmdb.DiskError) or any(part in text for part in _FULL_TEXTS):
-        return StoreError("full", f"no room left: {text}")
+        return StoreError("full", f"{NO_ROOM}: {text}")
     if isinstance(error, OSError) and error.errno in _FULL_ERRNOS:
-        return StoreError("full", f"no room left: {text}")
+        return StoreError("full", f"{NO_ROOM}: {text}")
     if isinstance(error, lmdb.DbsFullError):
         return StoreError("full", "the limit of streams is reached")
     if isinstance(error, (lmdb.CorruptedError, lmdb.InvalidError, lmdb.PageNotFoundError, msgspec.MsgspecError)):
@@ -365,7 +366,7 @@ class Environment:
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
         size = (self.path / "data.mdb").stat().st_size
         if limit != resource.RLIM_INFINITY and size + MIB > limit:
-            return StoreError("full", f"no room left: the file size limit of {limit} bytes is reached")
+            return StoreError("full", f"{NO_ROOM}: the file size limit of {limit} bytes is reached")
         now_s = time.monotonic()
         if now_s - self._probed_s > _PROBE_EVERY_S:
             self._probed_s, self._probe_verdict = now_s, self._probe()

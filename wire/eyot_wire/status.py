@@ -222,6 +222,10 @@ class SyncReport(Struct, kw_only=True):
     unmatched: int = 0
 
 
+#: What `StoreStatus.error` begins with while more room on the disk would mend it.
+NO_ROOM = "no room left"
+
+
 class StoreStatus(Struct, kw_only=True):
     """The store: commits, free space, and damage."""
 
@@ -280,6 +284,14 @@ class FlashStatus(Struct, kw_only=True):
     window_s: float = 0.0
 
 
+class CertificateStatus(Struct, frozen=True, kw_only=True):
+    """A certificate of this server's own. `trouble`: what is wrong with its dates, null if nothing is."""
+
+    file: str
+    not_after: str | None = None
+    trouble: str | None = None
+
+
 class StatusReport(Struct, kw_only=True):
     """`/eyot/status`: the daemon's state at one moment."""
 
@@ -294,6 +306,10 @@ class StatusReport(Struct, kw_only=True):
     copies: list[SourcingStatus] = []
     store: StoreStatus | None = None
     flash: FlashStatus | None = None
+    #: the first to expire first; empty from releases that do not tell
+    certificates: list[CertificateStatus] = []
+    #: the system says that its clock is synchronized; null: not told
+    clock_synchronized: bool | None = None
 
 
 class ReloadReport(Struct):

@@ -16,7 +16,7 @@ from eyot_daemon.config.leaf import RemoteOptions
 from eyot_daemon.config.mqtt import ACK_WAIT_DEFAULT_S, LOGIN_TIMEOUT_DEFAULT_S
 from eyot_daemon.config.options import HANDSHAKE_TIMEOUT_DEFAULT_S
 from eyot_daemon.config.tls import TlsOptions
-from eyot_daemon.net.cert_dates import not_after
+from eyot_daemon.net.cert_dates import certificates_of, not_after
 from eyot_daemon.router.broker import CLIENT_PROTO, Broker
 from eyot_daemon.router.providers import HealthzQuery, Json
 from eyot_daemon.version import VERSION, commit, own_version
@@ -335,6 +335,8 @@ def status_report(clients: Clients) -> StatusReport:
         copies=providers.sourcing(),
         store=providers.store(),
         flash=providers.flash(),
+        certificates=certificates_of(options, now_ns),
+        clock_synchronized=broker.clock.is_synchronized(),
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from eyot_daemon.config.options import Options
 from eyot_daemon.config.tls import TlsOptions
+from eyot_wire.status import CertificateStatus
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -36,6 +37,22 @@ def own_certificates(options: Options) -> list[str]:
     return list(dict.fromkeys(files))
 
 
+def certificates_of(options: Options, now_ns: int) -> list[CertificateStatus]:
+    """Return this server's own certificates, the first to expire first."""
+    now = datetime.datetime.fromtimestamp(now_ns / 1e9, datetime.UTC)
+    found = []
+    for file in own_certificates(options):
+        ends = not_after(file)
+        found.append(
+            CertificateStatus(
+                file=file,
+                not_after=None if ends is None else ends.strftime("%Y-%m-%dT%H:%M:%SZ"),
+                trouble=trouble_of(file, now) or (None if ends is not None else "cannot be read"),
+            )
+        )
+    return sorted(found, key=lambda each: each.not_after or "")
+
+
 def out_of_date(options: Options, now: datetime.datetime) -> Iterator[tuple[str, str]]:
     """Yield each file with a certificate that is invalid at `now` (with a time zone) or within `SOON` after, and the problem.
 
@@ -50,34 +67,35 @@ def out_of_date(options: Options, now: datetime.datetime) -> Iterator[tuple[str,
 def trouble_of(file: str, now: datetime.datetime) -> str:
     """Return the problem with the dates of a file's certificates at `now`; "" without one, or if the file is unreadable."""
     try:
-        return _trouble(Path(file).read_bytes(), now)
+        return _trouble(_chain(file), now)
     except OSError:
         return ""
+    except ValueError as error:
+        return f"cannot be looked at, when it expires is not known: {error}"
 
 
 def not_after(file: str) -> datetime.datetime | None:
-    """Return the expiry of a file's first certificate, or None. A changed file is read again."""
+    """Return the expiry of a file's first certificate, or None."""
     try:
-        return _not_after(file, Path(file).stat().st_mtime_ns)
+        return _chain(file)[0].not_valid_after_utc
     except (OSError, ValueError):
         return None
 
 
+def _chain(file: str) -> list[x509.Certificate]:
+    """Return a file's certificates; a changed file is read again. Raises OSError, ValueError."""
+    return _read(file, Path(file).stat().st_mtime_ns)
+
+
 @lru_cache(maxsize=32)
-def _not_after(file: str, _changed_ns: int) -> datetime.datetime:
+def _read(file: str, _changed_ns: int) -> list[x509.Certificate]:
     from cryptography import x509
 
-    return x509.load_pem_x509_certificates(Path(file).read_bytes())[0].not_valid_after_utc
+    return x509.load_pem_x509_certificates(Path(file).read_bytes())
 
 
-def _trouble(pem: bytes, now: datetime.datetime) -> str:
+def _trouble(chain: list[x509.Certificate], now: datetime.datetime) -> str:
     """Return the problem with the dates of a certificate or of its accompanying issuers; "" if there is none."""
-    from cryptography import x509
-
-    try:
-        chain = x509.load_pem_x509_certificates(pem)
-    except ValueError as error:
-        return f"cannot be looked at, when it expires is not known: {error}"
     for place, certificate in enumerate(chain):
         trouble = _dates(certificate, now)
         if trouble:

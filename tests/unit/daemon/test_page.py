@@ -14,10 +14,10 @@ from eyot_daemon.monitor.page.answers import document, is_own_name
 from eyot_daemon.monitor.page.bundle import bundle_name
 from eyot_daemon.monitor.page.recent_log import LINE_CHARS_MAX, LINES_MAX, WARNINGS_MAX, RecentLog
 from eyot_daemon.monitor.page.redacted_config import redacted_config, without_secrets
-from eyot_daemon.monitor.page.report import CertificateStatus, problems
+from eyot_daemon.monitor.page.report import problems
 from eyot_wire.conf import ConfError
 from eyot_wire.doctor.report import checks_of
-from eyot_wire.status import LinkStatus, StatusReport, StoreStatus, SyncReport, SyncStatus
+from eyot_wire.status import CertificateStatus, LinkStatus, StatusReport, StoreStatus, SyncReport, SyncStatus
 
 
 def options(tmp_path: Path, text: str) -> Any:
@@ -154,19 +154,21 @@ def test_each_problem_has_its_remedy() -> None:
     lost = SyncStatus(account="A", stream="R", peer="hub", error="not linked", never_arrived=3)
     status = StatusReport(server_name="s", server_id="i", version="1", now="", uptime_s=1.0, store=store)
     sync = SyncReport(server_name="s", now="", synced=False, out=[lost], links_down=[link])
-    expired = CertificateStatus(file="c.pem", trouble="has expired")
-    found = problems(status, sync, [expired], "JetStream storage is failing", synchronized=False)
+    status.certificates = [CertificateStatus(file="c.pem", trouble="has expired")]
+    status.clock_synchronized = False
+    found = problems(status, sync, "JetStream storage is failing")
     assert [each.what for each in found] == ["store", "link hub", "R to hub", "certificate c.pem", "clock"]
     assert all(each.remedy for each in found)
     assert "free space" in (found[0].remedy or "")
-    well = problems(
-        StatusReport(server_name="s", server_id="i", version="1", now="", uptime_s=1.0),
-        SyncReport(server_name="s", now="", synced=True),
-        [CertificateStatus(file="c.pem")],
-        None,
-        synchronized=True,
+    well = StatusReport(
+        server_name="s",
+        server_id="i",
+        version="1",
+        now="",
+        uptime_s=1.0,
+        certificates=[CertificateStatus(file="c.pem")],
     )
-    assert well == []
+    assert problems(well, SyncReport(server_name="s", now="", synced=True), None) == []
 
 
 def test_the_doctor_names_the_gravest_first() -> None:
@@ -177,19 +179,27 @@ def test_the_doctor_names_the_gravest_first() -> None:
     status = StatusReport(
         server_name="s", server_id="i", version="1", now="", uptime_s=1.0, store=store, domain="d", links=[link]
     )
+    status.certificates = [
+        CertificateStatus(file="old.pem", trouble="has expired: it was valid until 2026"),
+        CertificateStatus(file="soon.pem", trouble="expires soon: it is valid until 2027"),
+        CertificateStatus(file="good.pem", not_after="2030-01-01T00:00:00Z"),
+    ]
     lost = SyncStatus(account="A", stream="R", peer="hub", never_arrived=3)
     found = checks_of(status, SyncReport(server_name="s", now="", synced=False, out=[lost]))
     assert [(each.state, each.name) for each in found] == [
+        ("failure", "certificate old.pem"),
         ("failure", "link hub"),
         ("warning", "disk"),
+        ("warning", "certificate soon.pem"),
         ("warning", "never arrived"),
         ("ok", "daemon"),
         ("ok", "domain"),
         ("ok", "store"),
+        ("ok", "certificate good.pem"),
         ("ok", "replication"),
     ]
     assert all(each.remedy for each in found if each.state != "ok")
-    assert (found[0].detail, found[0].remedy) == ("waiting after 3 attempts: refused", "start the hub")
+    assert (found[1].detail, found[1].remedy) == ("waiting after 3 attempts: refused", "start the hub")
 
 
 def test_the_bundles_name_is_a_files_name() -> None:

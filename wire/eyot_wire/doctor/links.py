@@ -38,7 +38,11 @@ def _link(link: LinkStatus, report: StatusReport) -> list[Check]:
     else:
         error = link.last_error or "no answer yet"
         return [
-            failure(name, f"{link.state} after {link.attempts} attempts: {error}", link.remedy or ""),
+            failure(
+                name,
+                f"{link.state} after {link.attempts} attempt{'s' * (link.attempts != 1)}: {error}",
+                link.remedy or "",
+            ),
             *_credentials(link),
         ]
     checks += _credentials(link)
