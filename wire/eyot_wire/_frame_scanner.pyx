@@ -12,7 +12,7 @@ row of publishes holds a reference to the buffer that it points into.
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memchr, memcmp, memcpy
@@ -41,9 +41,10 @@ PLACE_BYTES = sizeof(Place)  # for modules that share the layout
 cdef int WORDS_MAX = 6
 cdef type LEAF_MSG = LeafMsg  # a tuple, built here field by field
 
-# Initial places of a row, enough for most reads. Some are kept for later rows: fresh memory from the system costs as
-# much as all the scanning.
+# Places of a row that are enough for most reads. Some are kept for later rows: fresh memory from the system costs as
+# much as all the scanning. A row that finds none begins with a few: a read may have thousands of rows of one message.
 cdef Py_ssize_t ROOM = 2048
+cdef Py_ssize_t FEW = 8
 cdef enum:
     SPARES_MAX = 8
 cdef Place* spares[SPARES_MAX]
@@ -89,7 +90,7 @@ cdef class Publishes:
                 places = spares[spare_count]
                 room = ROOM
             else:
-                room = 2 * self._room if self._room else ROOM
+                room = 2 * self._room if self._room else FEW
                 places = <Place*>realloc(self._places, room * sizeof(Place))
                 if places == NULL:
                     raise MemoryError
@@ -103,14 +104,6 @@ cdef class Publishes:
         if not 0 <= index < self._count:
             raise IndexError(index)
         return &self._places[index]
-
-    def detach(self):
-        cdef Py_buffer view = self._view
-        cdef Py_ssize_t offset = self._data - <const char*>view.buf
-        owner = PyBytes_FromStringAndSize(<const char*>view.buf, view.len)
-        PyObject_GetBuffer(owner, &self._view, PyBUF_SIMPLE)
-        self._data = <const char*>self._view.buf + offset
-        PyBuffer_Release(&view)
 
     def line(self, Py_ssize_t index):
         return line_of(self._data, self._at(index))
@@ -160,6 +153,28 @@ cdef class Publishes:
             size += place.total
             index += 1
         return seqs, size
+
+
+def detach_all(list ops not None):
+    cdef Publishes row
+    cdef Py_buffer view
+    cdef Py_ssize_t offset
+    cdef const char* copied = NULL
+    cdef bytes copy = b""
+    for op in ops:
+        if type(op) is not Publishes:
+            continue
+        row = <Publishes>op
+        if row._data == NULL or PyBytes_CheckExact(<object>row._view.obj):
+            continue
+        view = row._view
+        if view.buf != copied or view.len != PyBytes_GET_SIZE(copy):
+            copied = <const char*>view.buf
+            copy = PyBytes_FromStringAndSize(copied, view.len)
+        offset = row._data - copied
+        PyObject_GetBuffer(copy, &row._view, PyBUF_SIMPLE)
+        row._data = <const char*>row._view.buf + offset
+        PyBuffer_Release(&view)
 
 
 cdef int64_t second_of_five(const char* text, Py_ssize_t size) noexcept:

@@ -134,9 +134,6 @@ class Publishes:
     def __len__(self) -> int:
         return len(self.pubs)
 
-    def detach(self) -> None:
-        """Copy the messages out of the buffer they were read into, for use beyond the turn."""
-
     def line(self, index: int) -> FrameLine:
         """Return the control line of a message."""
         return self.pubs[index].line
@@ -229,6 +226,13 @@ ClientOp = Connect | Pub | Publishes | Sub | Unsub | Ping | Pong | Info | Ok | E
 ServerOp = Info | Msg | Ping | Pong | Ok | Err
 LeafOp = Info | Connect | LsAdd | LsDel | LeafMsg | Ping | Pong | Ok | Err
 Op = Connect | Info | Ping | Pong | Ok | Err | Pub | Publishes | Sub | Unsub | Msg | LsAdd | LsDel | LeafMsg
+
+
+def detach_all(ops: list[Op]) -> None:
+    """Copy the publishes among operations out of the buffer that they were read into, for use beyond the turn.
+
+    The operations of one read share one copy of it, and what was copied before stays as it is.
+    """
 
 PING_OP: Final = Ping()
 PONG_OP: Final = Pong()

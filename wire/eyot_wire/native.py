@@ -4,7 +4,7 @@ Both twins do the same, byte for byte (tests/unit/wire/test_twins.py). `EYOT_PLA
 plain ones. The plain twin documents each class:
 
     FrameScanner                        frame_scanner.py
-    Publishes                           frames.py
+    Publishes, detach_all               frames.py
     FanOut, IngestQueue, Interest,
     Match                               fan_out.py
     OutBuffer, Traffic, send_out        out_buffer.py
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from eyot_wire.fan_out import FanOut, IngestQueue, Interest, Match
     from eyot_wire.frame_scanner import FrameScanner
-    from eyot_wire.frames import Publishes
+    from eyot_wire.frames import Publishes, detach_all
     from eyot_wire.out_buffer import OutBuffer, Traffic, send_out
     from eyot_wire.stored_run import StoredRun
 
@@ -29,7 +29,7 @@ else:
         if os.environ.get("EYOT_PLAIN", "0") not in ("", "0"):
             raise ImportError("EYOT_PLAIN is set")
         from eyot_wire._fan_out import FanOut, IngestQueue, Interest, Match
-        from eyot_wire._frame_scanner import FrameScanner, Publishes
+        from eyot_wire._frame_scanner import FrameScanner, Publishes, detach_all
         from eyot_wire._out_buffer import OutBuffer, Traffic, send_out
         from eyot_wire._stored_run import StoredRun
 
@@ -37,7 +37,7 @@ else:
     except ImportError:
         from eyot_wire.fan_out import FanOut, IngestQueue, Interest, Match
         from eyot_wire.frame_scanner import FrameScanner
-        from eyot_wire.frames import Publishes
+        from eyot_wire.frames import Publishes, detach_all
         from eyot_wire.out_buffer import OutBuffer, Traffic, send_out
         from eyot_wire.stored_run import StoredRun
 
@@ -54,5 +54,6 @@ __all__ = [
     "Publishes",
     "StoredRun",
     "Traffic",
+    "detach_all",
     "send_out",
 ]

@@ -21,10 +21,11 @@ from eyot_daemon.client.close_reasons import close_reason
 from eyot_daemon.client.context import ClientContext
 from eyot_daemon.client.publish import publish
 from eyot_daemon.client.served import AUTHORIZATION_VIOLATION, STALE_CONNECTION, Registry, ServedClient
-from eyot_daemon.net.transport import Transport
+from eyot_daemon.net.transport import INTERNAL_ERROR, Transport
 from eyot_daemon.router.access import Access
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.subscription import Origin, Subscription
+from eyot_daemon.turn.backpressure import Gate
 from eyot_wire.frames import (
     MAX_PAYLOAD,
     OK,
@@ -42,7 +43,7 @@ from eyot_wire.frames import (
     encode_msg,
 )
 from eyot_wire.info import ServerInfo, decode, decode_connect
-from eyot_wire.native import Publishes
+from eyot_wire.native import Publishes, detach_all
 from eyot_wire.scanner import Scanner
 
 log = logging.getLogger("eyot.client")
@@ -54,6 +55,8 @@ FIRST_PING_JITTER = 0.2
 ROUND_TRIP_S = 3600.0
 #: The most bytes kept from a client while it is authenticated again.
 HELD_BYTES_MAX = 4 * 1024 * 1024
+#: Operations of one client in one turn, consecutive publishes counting as one: 512 take 2 to 5 ms, and others wait meanwhile.
+OPS_MAX = 512
 #: The same for a peer that is not authenticated yet. Meanwhile a little is read every `HOLD_S`.
 EARLY_BYTES_MAX = 48 * 1024
 
@@ -66,6 +69,7 @@ class ClientConnection(ServedClient):
         "_first_pong",
         "_held",
         "_held_bytes",
+        "_pause",
         "_ping_sent",
         "_scanner",
         "pings_out",
@@ -78,6 +82,8 @@ class ClientConnection(ServedClient):
         self._early = bytearray()  # bytes after CONNECT from a peer that is not authenticated yet
         self._held: list[Op] = []
         self._held_bytes = 0
+        #: where the peer waits while its operations go on in later turns
+        self._pause: Gate | None = None
         self._ping_sent = -math.inf
         self._first_pong = False
         self._scanner = Scanner(
@@ -150,13 +156,17 @@ class ClientConnection(ServedClient):
             ops = self._scanner.feed(data)
         except ProtocolError as error:
             failed, ops = (error.text, error.detail), error.ops
-        if self.decision is None:
+        if self.decision is None and not self._held:
             self._handle(ops)
         else:
             self._hold(ops)
             self._held_bytes += len(data)
+            if self._pause is not None:
+                self.transport.hold(self._pause)
             if self._held_bytes > HELD_BYTES_MAX:
-                self.fail(AUTHORIZATION_VIOLATION)
+                self._held_too_much()
+        if failed is not None:
+            self._finish()
         if failed is not None and not self.closed:
             text, detail = failed
             if text:
@@ -176,12 +186,19 @@ class ClientConnection(ServedClient):
             self.send_error(text)
             self.close(close_reason(text), linger=True)
 
+    def lost(self, reason: str) -> None:
+        """Handle the end of the transport, behind what came before it."""
+        if reason != INTERNAL_ERROR:
+            self._finish()
+        super().lost(reason)
+
     def close(self, reason: str, *, linger: bool) -> None:
-        """End the connection, and forget what waited for its login."""
+        """End the connection, and forget what waited for its login or for a later turn."""
         if not self.closed:
             self._held.clear()
             self._early = bytearray()
             super().close(reason, linger=linger)
+            self._end_pause()
 
     # -- output --------------------------------------------------------------------------------------------------
 
@@ -214,13 +231,17 @@ class ClientConnection(ServedClient):
 
     # -- operations ----------------------------------------------------------------------------------------------
 
-    def _handle(self, ops: list[Op]) -> None:
+    def _handle(self, ops: list[Op], most: int = OPS_MAX) -> None:
+        """Handle operations, those beyond `most` in later turns."""
+        rest = ops[most:]
+        if rest:
+            ops = ops[:most]
         trace = self.clients.trace
         for index, op in enumerate(ops):
             if self.closed:
                 return
             if self.decision is not None:
-                self._hold(ops[index:])
+                self._hold(ops[index:] + rest)
                 return
             if trace is not None:
                 trace.received(self, op)
@@ -244,12 +265,49 @@ class ClientConnection(ServedClient):
                 self.close("Client Error", linger=True)
             elif type(op) is Info:
                 self._told_about_itself(op.json)
+        if rest and not self.closed:
+            self._hold(rest)
+            if self.decision is None:
+                self._go_on_later()
+
+    def _go_on_later(self) -> None:
+        """Handle what is held in later turns; until then nothing is read from the peer."""
+        if self._pause is None:
+            self._pause = Gate(self.clients.broker.timers, lambda: bool(self._held) and not self.closed)
+            self.transport.hold(self._pause)
+        self.clients.broker.later_turns.add(self._handle_held)
+
+    def _handle_held(self) -> None:
+        try:
+            if self.decision is None:  # else `go_on` comes
+                held, self._held, self._held_bytes = self._held, [], 0
+                self._handle(held)
+                self._end_pause()
+        except Exception:
+            log.exception("connection failed")
+            self.lost(INTERNAL_ERROR)
+
+    def _end_pause(self) -> None:
+        pause = self._pause
+        if pause is not None and not pause.is_shut:
+            self._pause = None
+            pause.open()
+
+    def _finish(self) -> None:
+        """Handle what waits for later turns at once."""
+        if self._held and self.decision is None:
+            held, self._held, self._held_bytes = self._held, [], 0
+            self._handle(held, len(held))
+
+    def _held_too_much(self) -> None:
+        if self.decision is None:
+            self._finish()
+        else:
+            self.fail(AUTHORIZATION_VIOLATION)
 
     def _hold(self, ops: list[Op]) -> None:
         """Keep operations for later, copied out of the read buffer."""
-        for op in ops:
-            if type(op) is Publishes:
-                op.detach()
+        detach_all(ops)
         self._held += ops
 
     def _admit_unknown(self) -> bool:
@@ -308,6 +366,7 @@ class ClientConnection(ServedClient):
         early, self._early = self._early, bytearray()
         if early and not self.closed:
             self._received_early(bytes(early))
+        self._end_pause()
 
     def _ping(self) -> None:
         self.queue_output(PONG)

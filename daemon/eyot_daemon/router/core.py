@@ -21,6 +21,7 @@ from eyot_daemon.router.subscription import Flushing
 from eyot_daemon.router.sync_control import SyncControl
 from eyot_daemon.turn.backpressure import Gate
 from eyot_daemon.turn.clock import Clock
+from eyot_daemon.turn.later_turns import LaterTurns
 from eyot_daemon.turn.readers import Readers
 from eyot_daemon.turn.timers import Timers
 from eyot_sync.link.state import LinkState
@@ -58,6 +59,8 @@ class BrokerCore:
         self.server_name = self.options.server_name or self.server_id
         self.clock = clock or Clock()
         self.timers = Timers(self.clock)
+        #: connections that were sent more small operations than a turn handles
+        self.later_turns = LaterTurns(self.timers)
         self.readers = Readers(self)
         # For random choices (queue group members, samples, jitter): fast; foreseeing it gives no advantage.
         self.rng = rng or random.Random(secrets.randbits(64))

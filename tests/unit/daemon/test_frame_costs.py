@@ -99,11 +99,14 @@ class Fixture:
 
 
 def feed(session: ClientConnection | LeafConnection, data: bytes) -> None:
-    """Read by read, each one turn."""
+    """Read by read, each one turn and those that follow from it."""
     for at in range(0, len(data), READ):
         session.received(data[at : at + READ])
         broker = session.clients.broker if isinstance(session, ClientConnection) else session.links.broker
         broker.flush()
+        while len(broker.later_turns):
+            broker.timers.run_due(broker.clock.monotonic())
+            broker.flush()
 
 
 def heard(session: ClientConnection | LeafConnection) -> bytes:

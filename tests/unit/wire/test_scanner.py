@@ -3,6 +3,7 @@
 The refusals are those of a nats-server 2.9.10; tests/interop/test_scanner_refusals.py repeats that comparison.
 """
 
+import tracemalloc
 from contextlib import suppress
 from random import Random
 
@@ -26,7 +27,7 @@ from eyot_wire.frames import (
     Unsub,
     make_pub,
 )
-from eyot_wire.native import Publishes
+from eyot_wire.native import Publishes, detach_all
 from eyot_wire.scanner import Scanner
 
 UNKNOWN = "Unknown Protocol Operation"
@@ -412,12 +413,29 @@ def test_publishes_in_a_row_are_one_operation() -> None:
 
 
 def test_a_row_outlives_its_buffer_once_detached() -> None:
-    buffer = bytearray(b"PING\r\n" + b"PUB a 1\r\nx\r\nPUB b r 1\r\ny\r\n")
-    _, row = Scanner(batches=True).feed(memoryview(buffer))
-    assert isinstance(row, Publishes)
-    row.detach()
-    buffer[:] = b"z" * len(buffer)
-    assert [op[1:3] + op[4:5] for op in expanded([row])] == [(b"a", b"", b"x"), (b"b", b"r", b"y")]  # type: ignore[index]
+    buffer = bytearray(b"PING\r\n" + b"PUB a 1\r\nx\r\nPUB b r 1\r\ny\r\nPING\r\nPUB c 1\r\nz\r\n")
+    ops = Scanner(batches=True).feed(memoryview(buffer))
+    detach_all(ops)
+    buffer[:] = b"?" * len(buffer)
+    detach_all(ops)  # what was copied stays
+    rows = [op for op in ops if isinstance(op, Publishes)]
+    assert [op[1:3] + op[4:5] for op in expanded(rows)] == [  # type: ignore[index]
+        (b"a", b"", b"x"),
+        (b"b", b"r", b"y"),
+        (b"c", b"", b"z"),
+    ]
+
+
+def test_rows_of_one_read_share_one_copy_of_it() -> None:
+    read = b"".join(b"PUB a.%d 1\r\nx\r\nPING\r\n" % number for number in range(2000))
+    scanner = Scanner(batches=True)
+    ops = scanner.feed(memoryview(bytearray(read)))
+    tracemalloc.start()
+    try:
+        detach_all(ops)
+        assert tracemalloc.get_traced_memory()[0] < 2 * len(read)
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_row_knows_where_its_control_line_changes() -> None:
