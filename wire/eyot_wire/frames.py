@@ -234,6 +234,7 @@ def detach_all(ops: list[Op]) -> None:
     The operations of one read share one copy of it, and what was copied before stays as it is.
     """
 
+
 PING_OP: Final = Ping()
 PONG_OP: Final = Pong()
 OK_OP: Final = Ok()
