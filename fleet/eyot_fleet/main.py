@@ -110,8 +110,13 @@ async def _until_signal(scope: trio.CancelScope) -> None:
 @click.option("--offline", is_flag=True, help="only the file, without the hub")
 @guarded
 def check(offline: bool) -> None:
-    """Check the configuration, whether the hub takes the logins, and what these may publish and subscribe to."""
+    """Check the configuration, the logins, and what these may do.
+
+    The certificate and key of the page are read, as the service reads them.
+    """
     config = configuration()
+    if config.web is not None:
+        config.web.tls_context()
     said = {"config": "ok"}
     if not offline:
         said |= trio.run(_asked_at_hub, config)
@@ -218,7 +223,10 @@ def show(name: str) -> None:
 @click.option("--reason", default="", help="why, for the history")
 @guarded
 def label(name: str, labels: tuple[str, ...], reason: str) -> None:
-    """Set the operator's own labels of a device; without LABELS there are none. Those of its enrolment stay."""
+    """Set the operator's own labels of a device.
+
+    Without LABELS there are none. Those of its enrolment stay.
+    """
     at_hub(configuration(), lambda hub: hub.actions.set_labels(name, labels, BY, reason))
 
 
@@ -239,10 +247,11 @@ def release(name: str, reason: str) -> None:
 @click.option("--reason", required=True, help="why the device is gone for good")
 @guarded
 def forget(name: str, reason: str) -> None:
-    """Forget a device that is gone for good: its sources, state, alerts, settings.
+    """Forget a device that is gone for good.
 
-    It must be revoked, or never have been enrolled. What it stored and the hub has not copied never arrives. What the hub has
-    stays, and so does the audit. A device that is enrolled with this name later is a new one.
+    Its sources, state, alerts and settings go. It must be revoked, or never have been enrolled. What it stored and the hub
+    has not copied never arrives. What the hub has stays, and so does the audit. A device that is enrolled with this name
+    later is a new one.
     """
 
     async def ask(hub: HubState) -> bool:
@@ -328,7 +337,10 @@ def set_group(name: str, labels: tuple[str, ...], priority: int, settings: Any, 
 @click.option("--reason", default="", help="why, for the history")
 @guarded
 def set_device(name: str, settings: Any, reason: str) -> None:
-    """Set the settings of one device; they count before those of its groups."""
+    """Set the settings of one device.
+
+    They count before those of its groups.
+    """
     found = _settings(settings.read())
 
     async def write(hub: HubState) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -84,6 +85,22 @@ class WebOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if not colon or not port.isdigit() or int(port) > 65535:
             raise ConfigError(f"web.listen: {self.listen!r}: expected HOST:PORT")
         return host.strip("[]") or "0.0.0.0", int(port)
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """Return what the page is served with; None without a certificate. Raises ConfigError."""
+        if not self.cert:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        for name, file in (("web.cert", self.cert), ("web.key", self.key)):
+            try:
+                Path(file).read_bytes()
+            except OSError as error:
+                raise ConfigError(f"{name}: {file}: {error.strerror}") from None
+        try:
+            context.load_cert_chain(self.cert, self.key)
+        except OSError as error:
+            raise ConfigError(f"web.cert and web.key: {error.strerror or error}") from None
+        return context
 
     def check(self) -> None:
         """Check what can be checked before the service starts. Raises ConfigError."""

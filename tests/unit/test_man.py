@@ -130,3 +130,4 @@ def test_eyot_fleet() -> None:
     same(heads, known)
     for name, command in known.items():
         same(described(page[heads[name]]), options_of(command))
+        assert not command.get_short_help_str(70).endswith("..."), f"{name} is cut in the list of commands"

@@ -173,13 +173,7 @@ class Site:
 def _bound(options: WebOptions) -> tuple[socket.socket, ssl.SSLContext | None]:
     """Return the listening socket of the page, and the TLS context if it is served by https. Raises ConfigError."""
     host, port = options.address()
-    context = None
-    if options.cert:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        try:
-            context.load_cert_chain(options.cert, options.key)
-        except OSError as error:
-            raise ConfigError(f"web.cert and web.key: {error.strerror or error}") from None
+    context = options.tls_context()
     try:
         family, address = listen_address(host, port)
         return socket.create_server(address[:2], family=family, backlog=BACKLOG), context
