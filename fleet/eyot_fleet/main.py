@@ -290,7 +290,7 @@ def group() -> None:
 @group.command("ls")
 @guarded
 def list_groups() -> None:
-    """List the groups with their devices, the one that needs somebody most first."""
+    """List the groups, the one that needs somebody most first."""
     now = time.time()
 
     async def read(hub: HubState) -> tuple[dict[str, Group], list[DeviceRecord]]:
@@ -380,7 +380,10 @@ def set_sources(
     filter_subject: str,
     reason: str,
 ) -> None:
-    """Make or change a rule: the hub's streams NAME-0, NAME-1 and so on source STREAM of each device."""
+    """Make or change a rule about STREAM of each device.
+
+    The hub's streams NAME-0, NAME-1 and so on source it.
+    """
     value = SourceRule(
         stream=stream,
         labels=labels,

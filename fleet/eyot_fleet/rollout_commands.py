@@ -94,7 +94,7 @@ def _open(rollout: Rollout) -> str:
 @click.argument("name")
 @guarded
 def show(name: str) -> None:
-    """Show a rollout's rings with their devices, and which speak against the release."""
+    """Show a rollout's rings, and which devices speak against it."""
 
     async def read(hub: HubState) -> tuple[Rollout | None, dict[str, Group], list[DeviceRecord]]:
         value, _ = await hub.actions.read(Rollout, name)
