@@ -18,6 +18,7 @@ from eyot_cli.command_client import PermissionViolation
 from eyot_cli.failure import Failure
 from eyot_cli.lazy import AliasGroup
 from eyot_cli.refusals import NoJetStream, Refusal
+from eyot_cli.server.reports import account_report
 from eyot_cli.show import console, count, print_json, print_line, print_table, size
 from eyot_cli.target import Target
 from eyot_wire.info import SubjectPermission
@@ -46,6 +47,9 @@ class _Usage(Struct, frozen=True):
 @click.group(cls=AliasGroup)
 def account() -> None:
     """Show who this login is, and what its account uses."""
+
+
+account.add_command(account_report)
 
 
 @account.command("info")

@@ -35,7 +35,14 @@ GROUPS: Final = {
         "cp": "copy",
         "query": "find",
     },
-    "account": {"nfo": "info", "i": "info"},
+    "account": {"nfo": "info", "i": "info", "rep": "report"},
+    "account report": {
+        "conn": "connections",
+        "conns": "connections",
+        "connz": "connections",
+        "stats": "statistics",
+        "statsz": "statistics",
+    },
     "consumer": {
         "create": "add",
         "new": "add",

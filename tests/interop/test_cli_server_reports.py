@@ -95,3 +95,14 @@ def test_what_an_older_server_cannot_load(eyot: Tool) -> None:
     told = eyot.json("server", "report", "downgrade", "0", "--all", *SYSTEM)
     assert [(each["stream"], each["name"]) for each in told["consumers"]] == [("T", "C")]
     assert "nothing" in report(eyot, "downgrade", "1")
+
+
+def test_what_a_user_sees_of_the_own_account(eyot: Tool) -> None:
+    (own,) = eyot.json("account", "report", "connections", "--connection-name", "me")
+    assert (own["name"], own["account"], own["server"]["name"]) == ("me", "APP", "device")
+    numbers = [each["cid"] for each in eyot.json("account", "rep", "conns", "--state", "all", "--sort", "cid", "-R")]
+    assert numbers == sorted(numbers, reverse=True)
+    (row,) = (line for line in eyot("account", "report", "statistics").splitlines() if "device" in line)
+    assert row.split("│")[3].strip() == "1"
+    (one,) = eyot.json("account", "report", "stats")
+    assert one["data"]["account_statz"][0]["acc"] == "APP"

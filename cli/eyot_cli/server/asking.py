@@ -13,14 +13,21 @@ from nats.errors import TimeoutError as NatsTimeoutError
 from eyot_cli.failure import Failure
 from eyot_cli.target import Target
 
-_PING = "$SYS.REQ.SERVER.PING"
+#: Who asks: a user of the system account all of a server, any user its own account there.
+SERVER = "$SYS.REQ.SERVER.PING"
+ACCOUNT = "$SYS.REQ.ACCOUNT.PING"
 _NOT_SYSTEM = "nobody answers: name a user of the system account (--user, --creds or --context)"
+_NOT_TOLD = (
+    "nobody answers: this login may not publish to $SYS.REQ.ACCOUNT.PING.>, or the server does not tell users of it"
+)
 
 
-async def answers(target: Target, client: Client, page: str, body: Any, wanted: int = 0) -> list[dict[str, Any]]:
+async def answers(
+    target: Target, client: Client, page: str, body: Any, wanted: int = 0, *, prefix: str = SERVER
+) -> list[dict[str, Any]]:
     """Return the answers of all servers, or so many, with how long each took as `rtt`. Raises Failure without any."""
     inbox, found, began = await client.subscribe(client.new_inbox()), list[dict[str, Any]](), perf_counter()
-    await client.publish(f"{_PING}.{page}" if page else _PING, msgspec.json.encode(body), reply=inbox.subject)
+    await client.publish(f"{prefix}.{page}" if page else prefix, msgspec.json.encode(body), reply=inbox.subject)
     # After the first answer others come soon, or not at all.
     with suppress(NatsTimeoutError):
         while not wanted or len(found) < wanted:
@@ -29,5 +36,5 @@ async def answers(target: Target, client: Client, page: str, body: Any, wanted: 
                 break
             found.append(msgspec.json.decode(answer.data, type=dict[str, Any]) | {"rtt": perf_counter() - began})
     if not found:
-        raise Failure(_NOT_SYSTEM)
+        raise Failure(_NOT_SYSTEM if prefix == SERVER else _NOT_TOLD)
     return found

@@ -13,7 +13,7 @@ from nats.aio.client import Client
 
 from eyot_cli.failure import Failure
 from eyot_cli.lazy import AliasGroup
-from eyot_cli.server.asking import answers
+from eyot_cli.server.asking import ACCOUNT, SERVER, answers
 from eyot_cli.show import console, count, print_json, print_table, size
 from eyot_cli.stream_info import needed_level
 from eyot_cli.target import Target
@@ -82,7 +82,8 @@ async def _asked(
     body = options | {name: value for name, value in chosen.items() if value}
     if given["host"]:
         body["exact_match"] = True
-    found = await answers(target, client, page, body, given["limit"] or (1 if given["host"] else 0))
+    wanted = given["limit"] or (1 if given["host"] else 0)
+    found = await answers(target, client, page, body, wanted, prefix=given.get("prefix", SERVER))
     for each in found:
         if error := each.get("error"):
             name = (each.get("server") or {}).get("name")
@@ -137,22 +138,36 @@ def _reverse_time(start: str) -> tuple[int, ...]:
     return tuple(-ord(letter) for letter in start)
 
 
+def _connection_options(command: F) -> F:
+    """Add what reports of connections have."""
+    for add in (
+        click.option("--closed-reason", metavar="TEXT", help="only those that ended for such a reason"),
+        click.option(
+            "--state", type=click.Choice(("open", "closed", "all")), default="open", help="only such connections"
+        ),
+        click.option("--username", metavar="NAME", help="only those of this user"),
+        click.option("--subject", metavar="SUBJECT", help="only those with interest in this subject"),
+        click.option("--top", "most", type=click.IntRange(min=1), default=1000, metavar="N", help="the N greatest"),
+        click.option("--sort", type=click.Choice(list(_CONNECTION_ORDERS)), default="subs", help="by this figure"),
+    ):
+        command = add(command)
+    return command
+
+
 @report.command("connections")
 @_report_options
 @click.option("--account", metavar="ACCOUNT", help="only connections of this account")
-@click.option("--sort", type=click.Choice(list(_CONNECTION_ORDERS)), default="subs", help="by this figure")
-@click.option("--top", "most", type=click.IntRange(min=1), default=1000, metavar="N", help="the N greatest")
-@click.option("--subject", metavar="SUBJECT", help="only those with interest in this subject")
-@click.option("--username", metavar="NAME", help="only those of this user")
-@click.option("--state", type=click.Choice(("open", "closed", "all")), default="open", help="only such connections")
-@click.option("--closed-reason", metavar="TEXT", help="only those that ended for such a reason")
+@_connection_options
 @click.pass_obj
-def connections(target: Target, /, watch_s: float | None, sort: str, most: int, **given: Any) -> None:
+def connections(target: Target, /, **given: Any) -> None:
     """Show connections, by subscriptions or by traffic.
 
     With LIMIT, until so many servers have answered.
     """
+    _connections(target, **given)
 
+
+def _connections(target: Target, *, watch_s: float | None, sort: str, most: int, **given: Any) -> None:
     def read() -> list[dict[str, Any]]:
         chosen = {"acc": given["account"], "user": given["username"], "filter_subject": given["subject"]}
         options: dict[str, Any] = {name: value for name, value in chosen.items() if value}
@@ -472,3 +487,60 @@ def downgrade(target: Target, api: int, everything: bool) -> None:
 
 def _level(of: dict[str, Any]) -> int:
     return needed_level((of.get("config") or {}).get("metadata"))
+
+
+# -- what users of an account may ask ----------------------------------------------------------------------------------
+
+#: Of an account a user sees all servers.
+_OWN: dict[str, Any] = {"prefix": ACCOUNT, "host": None, "cluster": None, "tags": (), "limit": None}
+
+
+@click.group("report", cls=AliasGroup, path="account report")
+def account_report() -> None:
+    """Compare the connections of this account, and servers."""
+
+
+@account_report.command("connections")
+@watch_option
+@click.option("--reverse", "-R", is_flag=True, help="the greatest first")
+@_connection_options
+@click.pass_obj
+def own_connections(target: Target, /, **given: Any) -> None:
+    """Show the connections of the account."""
+    _connections(target, account=None, **_OWN, **given)
+
+
+@account_report.command("statistics")
+@watch_option
+@click.pass_obj
+def statistics(target: Target, watch_s: float | None) -> None:
+    """Show what each server has carried for the account."""
+
+    def show(found: list[dict[str, Any]]) -> None:
+        if target.as_json:
+            print_json(found)
+            return
+        columns = (
+            "Server",
+            "Version",
+            ">Connections",
+            ">Subs",
+            ">Leaf nodes",
+            ">Sent",
+            ">Bytes",
+            ">Received",
+            ">Bytes",
+            ">Slow consumers",
+        )
+        rows = []
+        for each in found:
+            about, (one, *_) = each["server"], (each.get("data") or {}).get("account_statz") or [{}]
+            sent, received = one.get("sent") or {}, one.get("received") or {}
+            rows.append(
+                (about.get("name", ""), about.get("ver", ""), count(one.get("conns")), count(one.get("num_subscriptions")),
+                 count(one.get("leafnodes")), count(sent.get("msgs")), size(sent.get("bytes") or 0),
+                 count(received.get("msgs")), size(received.get("bytes") or 0), count(one.get("slow_consumers")))
+            )  # fmt: skip
+        print_table("Servers of this account", columns, rows, "none")
+
+    watched(target, watch_s, lambda: _read(target, "STATZ", _OWN), show)
