@@ -4,9 +4,12 @@
 Whatever the page's bytes are, no function reads outside of the page.
 """
 
-from libc.stdint cimport uint8_t, uint16_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+
+cdef extern from "unistd.h" nogil:
+    ssize_t pread(int file, void* to, size_t size, int64_t at)
 
 cdef enum:
     WORD = sizeof(size_t)
@@ -14,6 +17,7 @@ cdef enum:
     NODE = 8
     BRANCH = 1
     LEAF = 2
+    OVERFLOW = 4
     BIG = 1
     SUBTREE = 2
     DB_SIZE = 8 + 5 * sizeof(size_t)
@@ -194,6 +198,44 @@ def way_is_known(
 def data_at(const uint8_t[::1] page, Py_ssize_t index):
     cdef Py_ssize_t at = node_at(page, index)
     return u16(&page[at + 4]), u16(&page[at]) | <uint64_t>u16(&page[at + 2]) << 16, at + NODE + u16(&page[at + 6])
+
+
+cdef Py_ssize_t unsound_run(
+    const uint8_t* page, Py_ssize_t page_bytes, Py_ssize_t index, Py_ssize_t count, int file, uint64_t page_size, uint64_t end
+) noexcept nogil:
+    cdef uint8_t head[HEADER]
+    cdef Py_ssize_t at
+    cdef uint64_t pgno, pages, size
+    cdef uint32_t found
+    while index < count:
+        at = u16(page + HEADER + 2 * index)
+        if at + NODE > page_bytes:
+            return index
+        if u16(page + at + 4) & BIG:
+            size = u16(page + at) | <uint64_t>u16(page + at + 2) << 16
+            at += NODE + u16(page + at + 6)
+            if at + WORD > page_bytes:
+                return index
+            pgno = word(page + at)
+            pages = (HEADER - 1 + size) // page_size + 1
+            if pgno < 2 or pgno > end or pgno + pages > end:
+                return index
+            if pread(file, head, HEADER, pgno * page_size) < <ssize_t>HEADER:
+                return index
+            memcpy(&found, head + WORD + 4, 4)
+            if word(head) != pgno or u16(head + WORD + 2) != OVERFLOW or found != pages:
+                return index
+        index += 1
+    return count
+
+
+def next_unsound_run(const uint8_t[::1] page, Py_ssize_t index, int file, uint64_t page_size, uint64_t end):
+    cdef Py_ssize_t count = count_of(page), found
+    if index < 0 or not page_size:
+        raise ValueError("below the first node, or no size of a page")
+    with nogil:  # a page may have to come from the disk
+        found = unsound_run(&page[0], page.shape[0], index, count, file, page_size, end)
+    return found
 
 
 def mark_children(const uint8_t[::1] page, bytearray seen not None):

@@ -10,6 +10,7 @@ and data, even in length.
 
 from __future__ import annotations
 
+import os
 import struct
 import sys
 
@@ -50,6 +51,7 @@ _header = struct.Struct("=" + ("Q" if WORD == 8 else "I") + "HHHH").unpack_from
 _u16 = struct.Struct("=H").unpack_from
 _node = struct.Struct("=HHHH").unpack_from
 _word = struct.Struct("=" + ("Q" if WORD == 8 else "I")).unpack_from
+_run = struct.Struct("=" + ("Q" if WORD == 8 else "I") + "xxHI").unpack
 
 
 def check_page(page: Buffer, pgno: int, last_pgno: int, key_size: int) -> int:
@@ -146,6 +148,29 @@ def data_at(page: Buffer, index: int) -> tuple[int, int, int]:
     at = _u16(page, HEADER_SIZE + 2 * index)[0]
     low, high, flags, keyed = _node(page, at)
     return flags, low | high << 16, at + NODE_SIZE + keyed
+
+
+def next_unsound_run(page: Buffer, index: int, file: int, page_size: int, end: int) -> int:
+    """Return the first node of a sound leaf, from `index` on, whose data lie in overflow pages that are not as they should be.
+
+    `file` is the descriptor, `end` the number of its pages. Without such a node: the number of nodes. A page that cannot be
+    read is not as it should be.
+    """
+    count = nodes_of(page)
+    while index < count:
+        flags, size, at = data_at(page, index)
+        if flags & BIG:
+            pgno, pages = _word(page, at)[0], (HEADER_SIZE - 1 + size) // page_size + 1
+            if pgno < 2 or pgno + pages > end:
+                return index
+            try:
+                head = os.pread(file, HEADER_SIZE, pgno * page_size)
+            except OSError:
+                return index
+            if len(head) < HEADER_SIZE or _run(head) != (pgno, OVERFLOW, pages):
+                return index
+        index += 1
+    return count
 
 
 def mark_children(page: Buffer, seen: bytearray) -> int:

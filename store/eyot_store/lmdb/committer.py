@@ -33,6 +33,8 @@ from eyot_store.subjects.batch_index import BatchIndex
 from eyot_store.subjects.index_writer import SLICE_BYTES, Indexes, Written
 from eyot_store.txn import Txn
 
+_LARGE_BYTES = 256 << 10
+"""Space that a transaction may need is looked for before it, from this size on; smaller ones are simply repeated."""
 _TIDY_RECORDS = 4096
 _TIDY_RECORDS_MIN = 16
 _CLOSING_LAG_MIN, _CLOSING_LAG_MAX = 256, 65536
@@ -139,12 +141,15 @@ class LmdbCommitter:
     def _with_room(self, attempt: Callable[[], object], wanted: int, *, reserve: bool) -> StoreError | None:
         environment = self._environment
         try:
+            if wanted >= _LARGE_BYTES:
+                self._make_room_for(wanted)
             while True:
                 failure = self._try(attempt)
                 if failure is None or failure.reason != "full":
                     return failure
                 if self._map_full and environment.make_room(wanted, reserve=reserve):
                     self._stats.map_growths += 1
+                    self._noting = True
                 elif self._freed:
                     self._release_freed()
                 else:
@@ -430,7 +435,11 @@ class LmdbCommitter:
         """Allocate space first: so large a transaction would otherwise fail midway and be repeated."""
         environment = self._environment
         if environment.used_bytes() + size > environment.map_size:
-            environment.make_room(size, reserve=False)
+            try:
+                self._stats.map_growths += environment.make_room(size, reserve=False)
+            except StoreError as error:  # without address space it may fit all the same
+                if error.reason != "full":
+                    raise
 
     @staticmethod
     def _trim(

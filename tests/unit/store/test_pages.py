@@ -15,6 +15,7 @@ from eyot_store.check.main import compact, main, repair_store
 from eyot_store.check.repair import repair
 from eyot_store.environment import messages_db_name
 from eyot_store.journal.losses import gone_in
+from eyot_store.page_check import LEAF, OVERFLOW, WORD
 from eyot_store.pages.pages import SEQUENCE_KEY, PageError, Pages, Tree
 from eyot_store.pages.survey import survey
 from eyot_store.records.record import pack_u64
@@ -31,6 +32,7 @@ NAMES = (
     "key_at",
     "mark_children",
     "next_unknown",
+    "next_unsound_run",
     "nodes_of",
     "search",
     "way_is_known",
@@ -153,6 +155,36 @@ def test_both_twins_say_the_same_of_any_page(path: Path, seed: int) -> None:
                 == end
                 == page_check.next_unknown(page, 0, end, marks[0], 1)
             )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_both_twins_find_the_same_overflow_pages_unsound(path: Path, seed: int) -> None:
+    from eyot_store import _page_check as compiled
+
+    rng = random.Random(seed)
+    data = bytearray((path / "data.mdb").read_bytes())
+    starts = range(0, len(data), PAGE)
+    kinds = {at // PAGE: int.from_bytes(data[at + WORD + 2 : at + WORD + 4], "little") for at in starts}
+    for pgno in rng.sample([pgno for pgno, kind in kinds.items() if kind == OVERFLOW], 6):
+        data[pgno * PAGE + rng.choice([0, 1, WORD + 2, WORD + 4, WORD + 7])] ^= 1 << rng.randrange(8)
+    (path / "damaged").write_bytes(data)
+    found = []
+    with (path / "damaged").open("rb") as file:
+        for pgno in [pgno for pgno, kind in kinds.items() if kind == LEAF]:
+            page = bytes(data[pgno * PAGE : pgno * PAGE + PAGE])
+            if page_check.check_page(page, pgno, len(data) // PAGE, page_check.ANY_KEY) < 0:
+                continue
+            for end in (len(data) // PAGE, len(data) // PAGE + 9, len(data) // PAGE // 2, 3):
+                index = -1
+                while index < page_check.nodes_of(page):
+                    asked = (page, index + 1, file.fileno(), PAGE, end)
+                    index = page_check.next_unsound_run(*asked)
+                    assert compiled.next_unsound_run(*asked) == index
+                    found.append(index - page_check.nodes_of(page))
+        with pytest.raises(ValueError):
+            compiled.next_unsound_run(page, -1, file.fileno(), PAGE, 9)
+    assert any(found)
+    assert not all(found)
 
 
 def test_a_way_is_known_if_all_its_pages_are_and_both_twins_say_so(path: Path) -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from eyot_store import StoreError, StoreOptions
 from eyot_store.check.check import check
+from eyot_store.lmdb.batch import _APPLY, Batch
+from eyot_store.txn import AppendRun, Op
 from support.store import commit, fill, make_log, open_inline
 
 KIB = 1024
@@ -142,3 +144,24 @@ def test_a_file_size_limit(tmp_path: Path, when: str, size: int) -> None:
     assert report.problems == []
     stream = report.streams[0]
     assert (stream.messages, stream.last_seq) == (messages, last_seq) == (2080, last_seq)
+
+
+def test_a_large_transaction_is_not_written_twice_while_the_file_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attempt that ends at the map's end is for nothing."""
+    appended = 0
+
+    def counted(batch: Batch, stream_id: int, run: AppendRun) -> None:
+        nonlocal appended
+        appended += len(run.items)
+        Batch._append(batch, stream_id, run)
+
+    monkeypatch.setitem(_APPLY, Op.APPEND, counted)
+    store = open_inline(tmp_path / "store", StoreOptions(inline=True, flush=False, map_size=256 * KIB))
+    log = make_log(store)
+    for _ in range(12):
+        fill(store, log, 1000, payload=bytes(4096))
+    assert store.stats.map_growths > 2
+    assert appended == 12_000
+    store.crash()
