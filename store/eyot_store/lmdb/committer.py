@@ -34,7 +34,8 @@ from eyot_store.subjects.index_writer import SLICE_BYTES, Indexes, Written
 from eyot_store.txn import Txn
 
 _LARGE_BYTES = 256 << 10
-"""Space that a transaction may need is looked for before it, from this size on; smaller ones are simply repeated."""
+"""Space that a group may need is looked for before it, from this size on; smaller ones are simply repeated. The journal
+reserves space for what it accepts."""
 _TIDY_RECORDS = 4096
 _TIDY_RECORDS_MIN = 16
 _CLOSING_LAG_MIN, _CLOSING_LAG_MAX = 256, 65536
@@ -136,13 +137,12 @@ class LmdbCommitter:
 
     def _commit_together(self, txns: Sequence[Txn]) -> StoreError | None:
         reserve = not takes_room(txns)
-        return self._with_room(lambda: self._attempt(txns), 2 * sum(txn.bytes for txn in txns), reserve=reserve)
+        wanted = 2 * sum(txn.bytes for txn in txns)
+        return self._with_room(lambda: self._attempt(txns, wanted), wanted, reserve=reserve)
 
     def _with_room(self, attempt: Callable[[], object], wanted: int, *, reserve: bool) -> StoreError | None:
         environment = self._environment
         try:
-            if wanted >= _LARGE_BYTES:
-                self._make_room_for(wanted)
             while True:
                 failure = self._try(attempt)
                 if failure is None or failure.reason != "full":
@@ -188,7 +188,9 @@ class LmdbCommitter:
         with self._begin() as txn:
             txn.put(NEXT_ID_KEY, txn.get(NEXT_ID_KEY))
 
-    def _attempt(self, txns: Sequence[Txn]) -> None:
+    def _attempt(self, txns: Sequence[Txn], wanted: int) -> None:
+        if wanted >= _LARGE_BYTES:
+            self._make_room_for(wanted)
         messages, flush_ns = self._write(changes_of(txns))
         stats = self._stats
         stats.bytes += sum(txn.bytes for txn in txns)
