@@ -155,6 +155,7 @@ class MqttConnection(MqttSender):
             for packet in read:
                 if not self.closed:
                     self._handle(packet)
+            self.subscriber.hand_in()
         elif not self._wait_with(read, len(data)):
             return
         if failure is not None and not self.closed:
@@ -190,15 +191,25 @@ class MqttConnection(MqttSender):
                 log.error("%r - first packet should be a CONNECT", self)
                 self.server.note_refused(ReasonCode.PROTOCOL_ERROR)
                 self.close("Protocol Violation", linger=False)
+        self.subscriber.hand_in()
 
     def _handle(self, packet: Packet | Runs) -> None:
+        if type(packet) is Subscribe:
+            self.subscriber.subscribe(packet)
+            return
+        if type(packet) is Unsubscribe:
+            self.subscriber.unsubscribe(packet)
+            return
         if type(packet) is AckedPublishes:
+            self.subscriber.hand_in()
             self._publishes.acked_run(packet)
         elif type(packet) is PlainPublishes:
             self._publishes.run(packet)
         elif type(packet) is MixedPublishes:
             self._publishes.mixed_run(packet)
         elif type(packet) is Publish:
+            if packet.qos:
+                self.subscriber.hand_in()  # its acknowledgement comes behind the answers to these
             self._publishes.publish(packet)
         elif type(packet) is Puback or type(packet) is Pubrec or type(packet) is Pubcomp:
             self._answered(packet)
@@ -206,11 +217,8 @@ class MqttConnection(MqttSender):
             self._publishes.released(packet.packet_id)
         elif type(packet) is Pingreq:
             self.send_packet(encoder.PINGRESP)
-        elif type(packet) is Subscribe:
-            self.subscriber.subscribe(packet)
-        elif type(packet) is Unsubscribe:
-            self.subscriber.unsubscribe(packet)
         elif type(packet) is Disconnect:
+            self.subscriber.hand_in()
             self._disconnected(packet)
         elif type(packet) is Auth and self._handshake.authenticates:
             self._authenticate(packet)

@@ -7,7 +7,7 @@ filters are on flash, since it is a promise that nothing is lost from then on.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from eyot_daemon.mqtt import message, stream_context, sys_topics
@@ -40,6 +40,14 @@ class _Placed(NamedTuple):
     filter: str
     options: SubOptions
     before: SubOptions | None
+
+
+class _Change(NamedTuple):
+    """What one packet did to the filters. `answer` sends its answer, with "" or with why the filters are not on flash."""
+
+    placed: list[_Placed]
+    is_new: bool
+    answer: Callable[[str], None]
 
 
 class Subscribing(Destination, Protocol):
@@ -76,6 +84,7 @@ class Subscriber:
     """The subscriptions of one connection. `options` by the sid of the subscription in the account."""
 
     __slots__ = (
+        "_changes",
         "_connection",
         "_has_sys_filters",
         "options",
@@ -87,11 +96,33 @@ class Subscriber:
         self.options: dict[bytes, SubOptions] = {}
         self.overlaps = Overlaps(self.options, connection.subs)
         self._has_sys_filters = False
+        #: of consecutive packets, which are stored together: each stores all filters of the session
+        self._changes: list[_Change] = []
+
+    def hand_in(self) -> None:
+        """Store what SUBSCRIBE and UNSUBSCRIBE changed since the last call, and answer them when it is on flash."""
+        if not self._changes:
+            return
+        changes, self._changes = self._changes, []
+        connection = self._connection
+
+        def settled(error: str) -> None:
+            if error and not connection.closed:
+                for change in reversed(changes):
+                    self._go_back(change.placed)
+            for change in changes:
+                if not connection.closed:
+                    change.answer(error)
+
+        if any(change.is_new for change in changes):
+            connection.sessions.filters_changed(connection.session, settled)
+        else:
+            connection.sessions.when_filters_stored(connection.session, settled)
 
     # -- SUBSCRIBE -------------------------------------------------------------------------------------------------------
 
     def subscribe(self, packet: Subscribe) -> None:
-        """Answer SUBSCRIBE: one reason code a filter."""
+        """Process SUBSCRIBE: one reason code a filter; `hand_in` follows."""
         connection = self._connection
         session = connection.session
         placed: list[_Placed] = []
@@ -119,11 +150,8 @@ class Subscriber:
             if replay == REPLAY_ALWAYS or (replay == REPLAY_IF_NEW and known is None):
                 replays.append((asked.filter, options))
 
-        def settled(error: str) -> None:
-            if connection.closed:
-                return
+        def answer(error: str) -> None:
             if error:
-                self._go_back(placed)
                 refused = [ReasonCode.UNSPECIFIED_ERROR if reason < 0x80 else reason for reason in reasons]
                 connection.send_suback(Suback(packet.packet_id, refused))
                 return
@@ -131,16 +159,15 @@ class Subscriber:
             if replays and not connection.closed:
                 self._replay(replays)
 
-        if all(each.options == each.before for each in placed):
-            connection.sessions.when_filters_stored(session, settled)
-        else:
-            connection.sessions.filters_changed(session, settled)
+        is_new = any(each.options != each.before for each in placed)
+        self._changes.append(_Change(placed, is_new, answer))
 
     def end(self) -> None:
         """End with the connection: each would keep the other."""
         if self._has_sys_filters:
             self._connection.sessions.sys_topics.leave(self._connection)
         self.options.clear()
+        self._changes.clear()
         del self._connection
 
     def _options(self, asked: SubscriptionRequest, identifier: int) -> SubOptions | ReasonCode:
@@ -239,7 +266,7 @@ class Subscriber:
     # -- UNSUBSCRIBE -----------------------------------------------------------------------------------------------------
 
     def unsubscribe(self, packet: Unsubscribe) -> None:
-        """Answer UNSUBSCRIBE when the session on flash no longer has the filters."""
+        """Process UNSUBSCRIBE; `hand_in` follows, and the answer when the session on flash no longer has the filters."""
         connection = self._connection
         session = connection.session
         reasons: list[ReasonCode] = []
@@ -249,15 +276,11 @@ class Subscriber:
                 self._end(topic_filter)
             reasons.append(ReasonCode.SUCCESS if known is not None else ReasonCode.NO_SUBSCRIPTION_EXISTED)
 
-        def settled(error: str) -> None:
-            if not connection.closed:
-                codes = [ReasonCode.UNSPECIFIED_ERROR] * len(reasons) if error else reasons
-                connection.send_unsuback(Unsuback(packet.packet_id, codes))
+        def answer(error: str) -> None:
+            codes = [ReasonCode.UNSPECIFIED_ERROR] * len(reasons) if error else reasons
+            connection.send_unsuback(Unsuback(packet.packet_id, codes))
 
-        if ReasonCode.SUCCESS in reasons:
-            connection.sessions.filters_changed(session, settled)
-        else:
-            connection.sessions.when_filters_stored(session, settled)
+        self._changes.append(_Change([], ReasonCode.SUCCESS in reasons, answer))
 
     def _end(self, topic_filter: str) -> None:
         if self._has_sys_filters and sys_topics.is_sys_filter(topic_filter):

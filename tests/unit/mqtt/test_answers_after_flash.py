@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from eyot_daemon.mqtt.session_queue import SessionQueue
 from eyot_wire.mqtt import encoder
 from eyot_wire.mqtt.packet_types import PacketType
 from eyot_wire.mqtt.packets import Connect, Subscribe, SubscriptionRequest, Unsubscribe
@@ -67,6 +69,31 @@ def test_a_publish_behind_a_subscribe_is_not_acknowledged_before_it(server: Serv
         answered += [got.type for got in client.got()]
     assert T.SUBACK in answered[: answered.index(T.PUBACK)]
     assert filters(server) == {"s/#": 1}
+
+
+def test_many_packets_in_one_piece_are_stored_at_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each storing writes all filters of the session: 1,000 SUBSCRIBEs took two seconds."""
+    configured: list[int] = []
+    configure = SessionQueue.configure
+
+    def counted(queue: SessionQueue, filters: Sequence[bytes], *rest: Any) -> None:
+        configured.append(len(filters))
+        configure(queue, filters, *rest)
+
+    monkeypatch.setattr(SessionQueue, "configure", counted)
+    client = connected(server)
+    client.send(b"".join(subscribe(number, f"s/{number}") + encoder.PINGREQ for number in range(1, 301)))
+    server.settle()
+    assert configured == [300]
+    answers = [got.packet_id for got in client.got() if got.type is T.SUBACK]
+    assert answers == list(range(1, 301))
+    leaves = b"".join(unsubscribe(number, f"s/{number}") for number in range(1, 300))
+    client.send(leaves + encoder.publish(LEVEL, "s/300", b"x", qos=1, packet_id=301))
+    server.settle()
+    assert configured == [300, 1]
+    kinds = [got.type for got in client.got()]
+    assert kinds == [T.UNSUBACK] * 299 + [T.PUBLISH, T.PUBACK] or kinds == [T.UNSUBACK] * 299 + [T.PUBACK, T.PUBLISH]
+    assert filters(server) == {"s/300": 1}
 
 
 @pytest.mark.parametrize("packet", [subscribe, unsubscribe])
