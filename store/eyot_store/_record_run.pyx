@@ -236,7 +236,7 @@ def scan_batch(messages, rules not None):
             if last_id is None:
                 last_id = b""
             if last_seq >= 0 or subject_seq >= 0 or PyBytes_GET_SIZE(last_id):
-                expected.append((at, last_seq, subject_seq, last_id))
+                expected.append(untracked((at, last_seq, subject_seq, last_id)))
             counted += header_cost
             if not ids:
                 ids = [b""] * at
@@ -362,5 +362,5 @@ def count_bytes(records, int64_t salt, opened, Py_ssize_t cost, Py_ssize_t heade
         if found is None:
             out += record_run.count_bytes([item], salt, opened, cost, header_cost)
         else:
-            out.append(found)
+            out.append(untracked(found))
     return out

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eyot_store.added import Added, Records
-from eyot_store.native import encode_run
+from eyot_store.native import count_bytes, encode_run
 from eyot_store.records.record import salt_of
 from eyot_wire.frames import Published
 
@@ -60,3 +60,5 @@ def test_records_and_messages_are_no_work_for_the_collector() -> None:
     records: Records = []
     encode_run([Published(b"a", b"", b"", b"x")] * 10, 1, TIME_NS, salt_of(1), COST, HEADER_COST, records)
     assert [gc.is_tracked(record) for record in records] == [False] * 10
+    weighed = count_bytes(records, salt_of(1), None, COST, HEADER_COST)
+    assert [gc.is_tracked(each) for each in weighed] == [False] * 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from random import Random
 from typing import Any
 
@@ -13,6 +14,7 @@ from eyot_wire import _copied_run
 from eyot_wire.frames import PING_OP, LeafMsg
 from eyot_wire.jetstream import copied_run, native
 from eyot_wire.jetstream.copied_run import CopiedMessage
+from eyot_wire.leaf_scanner import LeafScanner
 
 TWINS: tuple[Any, Any] = (copied_run, _copied_run)
 NUMBER_MAX = (1 << 63) - 1
@@ -184,3 +186,15 @@ def test_runs_of_what_is_no_message_are_refused() -> None:
         _copied_run.mirrored_run([message], 0, 0, MARKS[0], ())
     with pytest.raises(ValueError):
         _copied_run.mirrored_run([message], 0, 0, b"", ())
+
+
+def test_messages_are_no_work_for_the_collector() -> None:
+    """They come by the hundred thousand, and the collector would look at each; it never forgets a named tuple."""
+    replies = [b"$JS.ACK.S.c.1.%d.%d.5.0@a" % (at, at) for at in range(1, 6)]
+    read = LeafScanner().feed(b"".join(b"LMSG d %b 1\r\nx\r\n" % reply for reply in replies))
+    copies: list[CopiedMessage] = []
+    assert native.read_run(read, b"c", 0, 0, None, copies) == (5, 0)
+    stamped = native.stamp_run(copies, b"NATS/1.0\r\nX: ", b" > ", lambda header, seq, subject: header)
+    runs = [native.mirrored_run(copies, 0, 0, MARKS[0], ())[0], native.sourced_run(stamped, MARKS[0], b"X: ")]
+    for messages in (read, copies, stamped, *runs):
+        assert [gc.is_tracked(message) for message in messages] == [False] * 5
