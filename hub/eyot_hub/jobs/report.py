@@ -53,7 +53,7 @@ h1 { font-size: 1.6rem; margin-bottom: 0.2rem; } h2 { font-size: 1.15rem; margin
 .card { background: var(--card); border-radius: 6px; padding: 0.6rem 0.9rem; border-top: 3px solid var(--line); }
 .card b { display: block; font-size: 1.35rem; font-variant-numeric: tabular-nums; } .card span { color: var(--soft); font-size: 0.85rem; }
 .card.missing, .card.lost, .card.moved_back { border-color: var(--bad); } .card.unknown, .card.expired { border-color: var(--warn); } .card.in_flight { border-color: var(--way); }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 0.88rem; white-space: nowrap; }
+.scroll { overflow-x: auto; padding-bottom: 0.6rem; } table { border-collapse: collapse; width: 100%; font-size: 0.88rem; white-space: nowrap; }
 th { text-align: left; color: var(--soft); font-weight: 600; white-space: normal; vertical-align: bottom; } th, td { padding: 0.35rem 0.5rem; border-bottom: 1px solid var(--line); }
 td.text { white-space: normal; overflow-wrap: break-word; max-width: 20rem; }
 td.text:first-child, td.text:last-child { min-width: 14rem; }
@@ -61,13 +61,13 @@ tr:hover td { background: var(--card); } td.number, th.number { text-align: righ
 .chip { border-radius: 9px; padding: 0.05rem 0.55rem; border: 1px solid currentColor; font-size: 0.8rem; }
 .chip.missing, .chip.lost, .chip.moved_back, .chip.silent, .chip.failed { color: var(--bad); } .chip.unknown, .chip.expired, .chip.behind, .chip.warned { color: var(--warn); }
 .chip.in_flight { color: var(--way); } .chip.deleted, .chip.filtered, .chip.no_data { color: var(--quiet); } .chip.synced, .chip.passed { color: var(--good); }
-svg { width: 100%; min-width: 40rem; height: auto; display: block; } svg text { font: 12px system-ui, sans-serif; fill: var(--ink); } svg text.soft { fill: var(--soft); }
+svg { width: 100%; min-width: 50rem; height: auto; display: block; } svg text { font: 12px system-ui, sans-serif; fill: var(--ink); } svg text.soft { fill: var(--soft); }
 svg .bar { fill: var(--bar); } svg .held { fill: var(--held); } svg .grid { stroke: var(--line); }
 svg .missing, svg .lost, svg .moved_back { fill: var(--bad); } svg .unknown, svg .expired { fill: var(--warn); } svg .in_flight { fill: var(--way); } svg .deleted, svg .filtered { fill: var(--quiet); }
 .meter { display: inline-block; width: 3.5rem; height: 0.5rem; border-radius: 3px; background: var(--line); margin-right: 0.4rem; overflow: hidden; }
 @media (max-width: 40rem) { body { margin: 1rem auto; padding: 0 0.7rem; } h1 { font-size: 1.35rem; } h2 { margin-top: 1.6rem; }
   .cards { grid-template-columns: repeat(auto-fill, minmax(6.4rem, 1fr)); } .card { padding: 0.5rem 0.7rem; } .card b { font-size: 1.15rem; }
-  svg { min-width: 34rem; } td.text:first-child { position: sticky; left: 0; min-width: 8rem; background: var(--paper); } }
+  td.text:first-child { position: sticky; left: 0; min-width: 8rem; background: var(--paper); } }
 @media print { :root { --ink: #000; --soft: #444; --line: #bbb; --paper: #fff; --card: #f4f4f4; --held: #b9d5ec; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } body { margin: 0; max-width: none; font-size: 11px; } svg { min-width: 0; } h2 { break-after: avoid; }
   tr, svg, .cards { break-inside: avoid; } .scroll { overflow: visible; } table { white-space: normal; } }
