@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 from pyspark.sql import SparkSession
 
 from eyot_hub.errors import HubError
-from eyot_hub.jobs.session import register_source
+from eyot_hub.jobs import session as sessions
+from eyot_hub.jobs.session import register_source, session
 
 
 def test_the_source_needs_the_workers_python_in_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,3 +25,17 @@ def test_the_source_needs_the_workers_python_in_the_driver(tmp_path: Path, monke
     python.touch(mode=0o755)
     register_source(spark)
     spark.dataSource.register.assert_called_once()
+
+
+def test_settings_of_spark_submit_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setattr(sessions, "SparkContext", Mock())
+    submitted = [("spark.master", "spark://hub:7077"), ("spark.sql.session.timeZone", "Europe/Berlin")]
+    monkeypatch.setattr(sessions, "SparkConf", lambda: Mock(getAll=lambda: submitted))
+    builder = MagicMock()
+    builder.appName.return_value = builder.config.return_value = builder
+    monkeypatch.setattr(sessions, "SparkSession", Mock(builder=builder))
+    session("eyot-hub ingest", {"spark.master": "local[4,4]", "spark.cores.max": "2"})
+    chosen = dict(call.args for call in builder.config.call_args_list)
+    assert chosen["spark.cores.max"] == "2"
+    assert not {name for name, _ in submitted} & set(chosen)
