@@ -30,6 +30,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "hub"), str(ROOT / "wire"
 
 import subprocess
 
+import hub_floor
 import nats
 import psutil
 import pyarrow as pa
@@ -37,7 +38,7 @@ import pyarrow.parquet as pq
 import pyspark
 from nodes import Node
 from page import write_section
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from table import Row, conditions, markdown
 
@@ -290,9 +291,24 @@ class Bench:
         return out[0]
 
     def batch_to_parquet(self) -> Spent:
+        return self._to_parquet(self.spark.read.format("jetstream").options(**self.hub.options).load())
+
+    def floor_no_sink(self) -> Spent:
+        """What Spark itself takes: rows of a source in Python that makes them of nothing."""
+        out: list[Spent] = []
+        with self.measured(self.rows, out):
+            self._floor().write.format("noop").mode("overwrite").save()
+        return out[0]
+
+    def floor_to_parquet(self) -> Spent:
+        return self._to_parquet(self._floor())
+
+    def _floor(self) -> DataFrame:
+        return hub_floor.load(self.spark, self.rows)
+
+    def _to_parquet(self, frame: DataFrame) -> Spent:
         out: list[Spent] = []
         with self.folder() as folder, self.measured(self.rows, out):
-            frame = self.spark.read.format("jetstream").options(**self.hub.options).load()
             frame.write.parquet(str(folder / "out"))
         return out[0]
 
@@ -330,16 +346,27 @@ class Bench:
             job.close()
             return statistics.median(times)
 
-    def refine_and_late(self, hours: int, late: int) -> tuple[Spent, float]:
-        """(bronze through silver to gold, seconds to take in `late` rows spread over `hours` hours)."""
+    def refine(self) -> Spent:
+        """Bronze through silver to gold."""
         with self.folder() as folder:
-            config = self.hub.config(folder, max_messages_per_commit=2_000_000)
-            job, aggregate = Ingest(self.spark, config), Aggregate(self.spark, config)
-            job.run(once=True, report=lambda _: None)
-            out: list[Spent] = []
-            with self.measured(self.rows, out):
-                done = aggregate.round()
-            assert done.gold[0].rows == self.rows, done
+            job, _, spent = self._refined(folder)
+            job.close()
+            return spent
+
+    def _refined(self, folder: Path) -> tuple[Ingest, Aggregate, Spent]:
+        config = self.hub.config(folder, max_messages_per_commit=2_000_000)
+        job, aggregate = Ingest(self.spark, config), Aggregate(self.spark, config)
+        job.run(once=True, report=lambda _: None)
+        out: list[Spent] = []
+        with self.measured(self.rows, out):
+            done = aggregate.round()
+        assert done.gold[0].rows == self.rows, done
+        return job, aggregate, out[0]
+
+    def late_s(self, hours: int, late: int) -> float:
+        """Seconds to take in `late` rows spread over `hours` hours."""
+        with self.folder() as folder:
+            job, aggregate, _ = self._refined(folder)
             step_ms = hours * HOUR_MS // late
 
             def late_reading(number: int) -> bytes:
@@ -352,7 +379,7 @@ class Bench:
             spent = time.perf_counter() - begun
             assert done.gold[0].rows == late, done
             job.close()
-            return out[0], spent
+            return spent
 
 
 class Notes:
@@ -409,7 +436,12 @@ def run(kind: str, spark: SparkSession, options: argparse.Namespace, notes: Note
                 notes.spent(peer, "streaming read (availableNow) to Parquet", bench.stream_to_parquet())
                 notes.spent(peer, "tasks of ingest, no sink", bench.tasks_no_sink())
                 notes.spent(peer, "fused ingest to Delta", bench.ingest())
+                if not options.no_late:
+                    notes.spent(peer, "bronze through silver to gold", bench.refine())
                 notes.figure(peer, "round of 100 rows, median", "s", bench.small_batches_s())
+            floor = Bench(spark, hub, options.rows)
+            notes.spent(kind, "Spark's floor: rows made of nothing, no sink", floor.floor_no_sink())
+            notes.spent(kind, "Spark's floor: rows made of nothing, to Parquet", floor.floor_to_parquet())
             notes.spent(kind, "nats-py to Parquet, no Spark", Bench(spark, hub, options.rows).nats_py())
         if not options.no_late:
             peer, seen = next(iter(peers.items()))
@@ -420,16 +452,16 @@ def warm_up(spark: SparkSession, peers: dict[str, Hub]) -> None:
     """Every job once, not counted: the first to come would pay for the virtual machine's and the workers' start."""
     for hub in peers.values():
         bench = Bench(spark, hub, hub.messages())
+        bench.floor_to_parquet()
         bench.batch_to_parquet()
         bench.stream_to_parquet()
         bench.ingest()
+        bench.refine()
 
 
 def late(bench: Bench, peer: str, notes: Notes) -> None:
-    """What it takes to make tables of the stream, and to put right what 2,000 late readings change."""
-    refined, late_s = bench.refine_and_late(72, 2000)
-    notes.spent(peer, "bronze through silver to gold", refined)
-    notes.figure(peer, f"2,000 late rows over 72 hours of {bench.rows:,} rows", "s", late_s)
+    """What it takes to put right what 2,000 late readings change."""
+    notes.figure(peer, f"2,000 late rows over 72 hours of {bench.rows:,} rows", "s", bench.late_s(72, 2000))
 
 
 def only_late(kind: str, spark: SparkSession, rows: int, notes: Notes) -> None:
@@ -477,6 +509,7 @@ def main() -> None:
     kinds = options.hub or ["eyotd", "nats-server"]
     spark = session("bench", {"spark.master": f"local[{os.cpu_count()},4]"})
     register_source(spark)
+    hub_floor.register(spark)
     spark.range(10).selectExpr("sum(id)").collect()
     notes = Notes()
     for kind in kinds:
