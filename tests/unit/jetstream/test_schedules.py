@@ -78,7 +78,9 @@ def test_by_cron_in_a_time_zone(fixture: Fixture) -> None:
     assert held(fixture) == []
     fixture.advance(61)
     fixture.advance(40)
-    assert next(header for header, _ in held(fixture)).endswith(b"Nats-Schedule-Next: 2026-01-02T07:00:00Z\r\n\r\n")
+    assert next(header for header, _ in held(fixture)).endswith(
+        b"Nats-Schedule-Next: 2026-01-02T08:00:00+01:00\r\n\r\n"
+    )
 
 
 def test_what_was_missed_is_made_once(fixture: Fixture) -> None:

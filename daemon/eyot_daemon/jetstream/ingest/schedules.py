@@ -250,6 +250,13 @@ class Schedule:
             return (after_ns + NS_PER_S // 2) // NS_PER_S * NS_PER_S + self._every_ns
         return 0
 
+    def time_text(self, due_ns: int) -> str:
+        """Return a due time as nats-server writes it: RFC 3339 in the schedule's zone."""
+        if self._cron is None or self._zone is UTC:
+            return ns_to_rfc3339(due_ns)
+        local = datetime.fromtimestamp(due_ns // NS_PER_S, self._zone)
+        return local.isoformat() if local.utcoffset() else ns_to_rfc3339(due_ns)
+
 
 def _zone(name: bytes) -> tzinfo:
     text = name.decode("ascii", "replace")
@@ -353,16 +360,16 @@ def ended_scheduler(fields: dict[bytes, bytes]) -> bytes:
     return fields.get(SCHEDULER, b"") if fields.get(_NEXT) == PURGE else b""
 
 
-def produced_header(fields: dict[bytes, bytes], scheduler: bytes, header: bytes, next_ns: int) -> bytes:
+def produced_header(fields: dict[bytes, bytes], scheduler: bytes, header: bytes, following: str) -> bytes:
     """Return the header block of the message that a schedule makes.
 
     `fields`   the `Nats-` headers of the schedule on subject `scheduler`.
     `header`   the block of the message whose content is used, the schedule's own or its source's.
-    `next_ns`  when the schedule falls due again; 0: this was the last time.
+    `following`  when the schedule falls due again; "": this was the last time.
     """
     made = headers.strip(header, _NOT_PRODUCED) if header else b""
     made = headers.add_field(made, SCHEDULER, scheduler)
-    made = headers.add_field(made, _NEXT, ns_to_rfc3339(next_ns).encode() if next_ns else PURGE)
+    made = headers.add_field(made, _NEXT, following.encode() or PURGE)
     if fields.get(_TTL):
         made = headers.add_field(made, b"Nats-TTL", fields[_TTL])
     if fields.get(_ROLLUP):
@@ -540,7 +547,8 @@ class Schedules:
             self._log.remove(txn, due.seq, why="schedule")
             batch.purged = True
         content = self._content(fields, message)
-        header = produced_header(fields, message.subject, content.header, next_ns)
+        following = schedule.time_text(next_ns) if next_ns else ""
+        header = produced_header(fields, message.subject, content.header, following)
         return fields.get(TARGET, b""), header, content.payload
 
     def _content(self, fields: dict[bytes, bytes], message: "StoredMessage") -> "StoredMessage":
