@@ -13,7 +13,7 @@ NEEDS := packaging/ensure-packages
 # Two processes; the tests of one file run in one of them, one after the other.
 SIDE_BY_SIDE := -n 2 --dist loadfile
 
-.PHONY: trust-walk bench-start bench-fleet bench-hub-history demo-fleet mqtt-kills docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-compare bench-hub hub-kills hub-wheel hub-cluster hub-dag cuts storm soak damage upgrades power-loss appliance deb deb-emulated apt-repo image image-run reproducible clean packages
+.PHONY: trust-walk bench-start bench-fleet bench-hub-history demo-fleet mqtt-kills docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-compare bench-hub hub-kills hub-wheel hub-cluster hub-cluster-kills hub-dag cuts storm soak damage upgrades power-loss appliance deb deb-emulated apt-repo image image-run reproducible clean packages
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -125,9 +125,13 @@ hub-wheel:  ## the hub's jobs from the built wheel in a fresh virtual environmen
 	@$(NEEDS) base nats spark
 	tests/support/submit-wheel
 
-hub-cluster: venv  ## the hub's jobs on a standalone cluster of Spark: packed environment, kills, times; CLUSTER="--rounds N"
+hub-cluster: venv  ## the hub's jobs on a standalone cluster of Spark: packed environment, times; CLUSTER="--rounds N"
 	@$(NEEDS) nats spark
 	$(BIN)/python tests/support/hub_cluster.py $(CLUSTER)
+
+hub-cluster-kills: venv  ## workers, driver, master, broker and object storage killed under each job of such a cluster; CLUSTER="--format FORMAT"
+	@$(NEEDS) nats spark
+	$(BIN)/python tests/support/hub_cluster_kills.py $(CLUSTER)
 
 hub-dag: venv  ## the example for Airflow, loaded by Airflow itself in a virtual environment of its own
 	$(BIN)/python tests/support/hub_dag.py

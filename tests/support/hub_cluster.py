@@ -1,15 +1,14 @@
 """`make hub-cluster`: the jobs on a standalone cluster of Spark, from the built wheel, with executors from a packed environment.
 
 A master and three workers run as real processes on loopback, with Spark's own authentication and encryption. The jobs run by `spark-submit`
-in client mode, and every secret comes from a file. The first part measures each job beside a program that only starts: a session, and
-one task of Python on each executor. The second part has its tables on object storage. A worker with its executor, and the driver, are
-killed in the middle of ingest, aggregate and devices, the broker and the object storage in the middle of ingest. Every row must be
-there, once.
+in client mode, and every secret comes from a file. Each job is measured beside a program that only starts: a session, and one task of
+Python on each executor. `hub_cluster_kills.py` kills parts of such a cluster.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -21,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -33,14 +32,13 @@ if __name__ == "__main__":
 
 from deltalake import DeltaTable
 from pyarrow import fs
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import NoSuchTableError
 
 from eyot_hub.jobs.files import Place, filesystem
-from support.cut_proxy import CutProxy
 from support.hub_truth import DAY_MS, NEW_YEAR_MS, Reading, message, series, truth
 from support.job_process import JobProcess
 from support.nats_server import NatsServer
-from support.object_storage import ObjectStorage
-from support.server_process import free_port
 from support.spark_cluster import SparkCluster
 from support.streams import Streams
 
@@ -49,11 +47,9 @@ STREAM = "READINGS"
 DEVICES = 20
 ROWS = 20_000
 WORKERS = 3
-PER_COMMIT = 500
 JOBS = ("ingest", "aggregate", "gaps", "devices")
 WAIT_S_MAX = 600.0
 POLL_S = 0.02
-OUTAGE_S = 3.0
 BROKER = """
 server_name: hub
 jetstream { store_dir: "%WORKDIR%/js" }
@@ -66,6 +62,8 @@ spark.network.crypto.enabled true
 spark.driver.host 127.0.0.1
 spark.ui.enabled false
 spark.executor.memory 768m
+spark.deploy.recoveryMode FILESYSTEM
+spark.deploy.recoveryDirectory FOLDER
 """
 TABLES = """
 [[silver]]
@@ -121,7 +119,7 @@ class Environments:
         pip = [str(self.driver / "bin" / "python"), "-m", "pip", "-q"]
         run(*pip, "wheel", "--no-deps", "-w", str(folder / "dist"), str(folder / "source"))
         (wheel,) = (folder / "dist").glob("eyot-*.whl")
-        run(*pip, "install", f"{wheel}[hub]")
+        run(*pip, "install", f"{wheel}[hub,iceberg]")
         run(str(folder / "source" / "packaging" / "pack-hub"), str(wheel), str(self.archive))
         run("rm", "-rf", str(folder / "source"))
 
@@ -147,6 +145,7 @@ class Trial:
     storage: dict[str, str] = field(default_factory=dict)
     per_commit: int = 1_000_000
     packed: bool = False
+    table_format: str = "delta"
     submitted: int = 0
 
     def __post_init__(self) -> None:
@@ -161,8 +160,11 @@ class Trial:
             "[lake]",
             f'path = "{self.root}"',
             f'checkpoints = "{self.folder}/checkpoints"',
-            "[lake.storage_options]",
+            f'format = "{self.table_format}"',
         ]
+        if self.table_format == "iceberg":
+            lines += ["[lake.catalog]", f'uri = "sqlite:///{self.folder}/catalog.db"']
+        lines.append("[lake.storage_options]")
         for name, value in self.storage.items():
             (self.folder / name).write_text(f"{value}\n")
             lines.append(f"{name} = {{ file = {json.dumps(str(self.folder / name))} }}")
@@ -184,8 +186,8 @@ class Trial:
 
     def job(self, command: str) -> Submission:
         """Start a job of the hub."""
-        ending = {"gaps": "--check"}.get(command, "--once")
-        return self.submit(self.environments.package / "main.py", command, "-c", str(self._toml), "--json", ending)
+        ending = {"gaps": ["--check"], "backfill": []}.get(command, ["--once"])
+        return self.submit(self.environments.package / "main.py", command, "-c", str(self._toml), "--json", *ending)
 
     def start(self) -> Submission:
         """Start the program that does nothing but start."""
@@ -195,10 +197,21 @@ class Trial:
 
     def version(self, *table: str) -> int:
         """The version of a table; -1: there is none."""
+        if self.table_format == "iceberg":
+            try:
+                return int(self._iceberg(*table).metadata.last_sequence_number)
+            except NoSuchTableError:
+                return -1
         root = "/".join([self.root, *table])
         if not DeltaTable.is_deltatable(root, storage_options=self.storage or None):
             return -1
         return int(DeltaTable(root, storage_options=self.storage or None).version())
+
+    def _iceberg(self, *table: str) -> Any:
+        names = {"ENDPOINT_URL": "endpoint", "ACCESS_KEY_ID": "access-key-id", "SECRET_ACCESS_KEY": "secret-access-key"}
+        storage = {f"s3.{name}": self.storage[f"AWS_{ours}"] for ours, name in names.items() if self.storage}
+        catalog = load_catalog("eyot", type="sql", uri=f"sqlite:///{self.folder}/catalog.db", **storage)
+        return catalog.load_table(f"eyot.{'_'.join(table)}")
 
     def data_files(self, *table: str) -> int:
         """How many data files a table's folder holds, committed or not."""
@@ -207,7 +220,10 @@ class Trial:
         return sum(file.path.endswith(".parquet") and "_delta_log" not in file.path for file in found)
 
     def rows(self, *table: str) -> list[dict[str, Any]]:
-        """All rows of a table, as any reader of Delta finds them."""
+        """All rows of a table, as any reader of the format finds them."""
+        if self.table_format == "iceberg":
+            found: list[dict[str, Any]] = self._iceberg(*table).scan().to_arrow().to_pylist()
+            return found
         delta = DeltaTable("/".join([self.root, *table]), storage_options=self.storage or None)
         rows: list[dict[str, Any]] = delta.to_pyarrow_table().to_pylist()
         return rows
@@ -256,13 +272,17 @@ class Submission:
         """The results that the program printed."""
         return [json.loads(line) for line in self.text().splitlines() if line.startswith("{")]
 
+    def task(self) -> tuple[str, str] | None:
+        """Return the application and the executor of the first task, once there is one."""
+        found = re.search(r"app ID (app-\S+).*?Starting task [^\n]*?executor (\d+)", self.text(), re.DOTALL)
+        return None if found is None else (found[1], found[2])
+
     def first_task(self) -> tuple[str, str]:
         """Wait for the first task; return the application, and the executor that has it."""
-        pattern = r"app ID (app-\S+).*?Starting task [^\n]*?executor (\d+)"
-        self.until(lambda: re.search(pattern, self.text(), re.DOTALL) is not None)
-        found = re.search(pattern, self.text(), re.DOTALL)
+        self.until(lambda: self.task() is not None)
+        found = self.task()
         assert found is not None
-        return found[1], found[2]
+        return found
 
     def until(self, happened: Callable[[], bool]) -> None:
         """Wait for an event, while the program runs."""
@@ -328,111 +348,69 @@ def _cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def ingest_with_outages(trial: Trial, server: NatsServer, storage: CutProxy) -> None:
-    """Kill the broker and the object storage, one after the other, while one ingest goes on."""
-    job, seen = trial.job("ingest"), trial.version("bronze")
-    job.until(lambda: trial.version("bronze") > seen)
-    server.kill()
-    server.start()
-    seen = trial.version("bronze")
-    job.until(lambda: trial.version("bronze") > seen)
-    print(f"  ingest: the broker killed at version {seen}, the job goes on", flush=True)
-    storage.cut()
-    time.sleep(OUTAGE_S)
-    assert job.process.running
-    storage.start()
-    print(f"  ingest: the object storage killed at version {trial.version('bronze')}", flush=True)
-    job.done()
+@dataclass
+class Setting:
+    """A broker with all readings, a cluster, and the readings. `hidden`: what nobody may show."""
+
+    folder: Path
+    environments: Environments
+    cluster: SparkCluster
+    server: NatsServer
+    url: str
+    readings: list[Reading]
+    hidden: list[str]
+
+    def trial(self, name: str, root: str, **more: Any) -> Trial:
+        return Trial(
+            self.folder / name, self.environments, self.cluster, self.url, self.folder / "password", root, **more
+        )
+
+    def check_secrets(self) -> None:
+        """No log and no command line shows a secret."""
+        told = self.cluster.logs() + "".join(
+            file.read_text(errors="replace") for file in self.folder.glob("*/**/*.log")
+        )
+        told += "".join(self.cluster.command_lines())
+        assert not any(secret in told for secret in self.hidden)
 
 
-def kill_in_the_middle(
-    trial: Trial, readings: list[Reading], hidden: list[str], server: NatsServer, storage: CutProxy
-) -> None:
-    """Kill a worker and the driver under ingest, aggregate and devices, broker and storage under ingest; every row is there, once."""
-    cluster = trial.cluster
-    start = trial.start()
-    print(f"  start: {start.done():.1f} s", flush=True)
-    check_start(start, cluster.folder)
-    ingest = trial.job("ingest")
-    ingest.until(lambda: trial.version("bronze") >= 3)
-    shown = [line for line in cluster.command_lines() for secret in hidden if secret in line]
-    assert not shown, f"a secret is in a command line: {shown[0]}"
-    cluster.kill_worker(0)
-    ingest.until(lambda: "Lost executor" in ingest.text())
-    seen = trial.version("bronze")
-    ingest.until(lambda: trial.version("bronze") >= seen + 2)
-    ingest.process.kill()
-    held = len(trial.rows("bronze"))
-    assert 0 < held < len(readings)
-    print(f"  ingest: a worker and the driver killed, {held} rows then", flush=True)
-    cluster.start_worker(0)
-    ingest_with_outages(trial, server, storage)
-    for job, begun in (
-        ("aggregate", lambda: trial.data_files("silver", "readings") > 0),
-        ("devices", lambda: (trial.checkpoint / "offsets" / "0").exists()),
-    ):
-        first = trial.job(job)
-        first.until(begun)
-        first.process.kill()
-        print(f"  {job}: the driver killed", flush=True)
-        second = trial.job(job)
-        number = cluster.worker_of(*second.first_task())
-        cluster.kill_worker(number)
-        print(f"  {job}: the worker of its task killed", flush=True)
-        second.done()
-        assert "Lost executor" in second.text()
-        cluster.start_worker(number)
-    trial.job("gaps").done()
-    trial.check(readings)
+@contextlib.contextmanager
+def setting(environments: Path | None) -> Iterator[Setting]:
+    """Make all that a trial needs; `environments`: a folder that keeps the environments."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        folder = Path(name)
+        made = Environments(environments or folder / "environments")
+        password, secret = secrets.token_hex(16), secrets.token_hex(16)
+        conf = SPARK.replace("SECRET", secret).replace("FOLDER", str(folder / "cluster"))
+        for file, text in (("password", f"{password}\n"), ("spark.conf", conf)):
+            (folder / file).touch(mode=0o600)
+            (folder / file).write_text(text)
+        (folder / "cluster").mkdir()
+        with (
+            NatsServer(BROKER.replace("PASSWORD", password), folder / "server") as server,
+            SparkCluster(made.spark, folder / "cluster", folder / "spark.conf", WORKERS) as cluster,
+        ):
+            streams, readings = Streams(server.client_port, "hub", password), readings_of_days()
+            streams.create(STREAM, [f"{STREAM.lower()}.>"])
+            assert streams.publish(map(message, readings)) == ROWS
+            made_here = Setting(folder, made, cluster, server, streams.url, readings, [password, secret])
+            yield made_here
+            made_here.check_secrets()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description="Run the hub's jobs on a standalone cluster of Spark, and kill parts of it."
+        description="Run the hub's jobs on a standalone cluster of Spark, and measure them."
     )
     parser.add_argument("--rounds", type=int, default=1, help="how often each job is measured; the first round is cold")
     parser.add_argument(
         "--environments", type=Path, help="keep the environments in this folder, and use them if they are there"
     )
-    parser.add_argument("--no-kills", action="store_true", help="only measure")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
-        folder = Path(name)
-        environments = Environments(options.environments or folder / "environments")
-        password, secret = secrets.token_hex(16), secrets.token_hex(16)
-        for file, text in (("password", f"{password}\n"), ("spark.conf", SPARK.replace("SECRET", secret))):
-            (folder / file).touch(mode=0o600)
-            (folder / file).write_text(text)
-        (folder / "cluster").mkdir()
-        readings = readings_of_days()
-        with (
-            NatsServer(BROKER.replace("PASSWORD", password), folder / "server") as server,
-            SparkCluster(environments.spark, folder / "cluster", folder / "spark.conf", WORKERS) as cluster,
-            ObjectStorage("lake") as storage,
-            CutProxy(free_port(), storage.port) as proxy,
-        ):
-            proxy.start()
-            streams = Streams(server.client_port, "hub", password)
-            streams.create(STREAM, [f"{STREAM.lower()}.>"])
-            assert streams.publish(map(message, readings)) == ROWS
-            print(
-                f"{WORKERS} workers, {ROWS} readings; undisturbed, on a folder, the environment unpacked before:",
-                flush=True,
-            )
-            parts = environments, cluster, streams.url, folder / "password"
-            measure(
-                [Trial(folder / f"round-{n}", *parts, f"{folder}/lake-{n}") for n in range(options.rounds)], readings
-            )
-            if not options.no_kills:
-                print("with kills, on object storage, executors fetch the packed environment:", flush=True)
-                through = {**storage.options, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}"}
-                trial = Trial(folder / "killed", *parts, "s3://lake/hub", through, PER_COMMIT, packed=True)
-                hidden = [password, secret, storage.options["AWS_SECRET_ACCESS_KEY"]]
-                kill_in_the_middle(trial, readings, hidden, server, proxy)
-            told = cluster.logs() + "".join(file.read_text(errors="replace") for file in folder.glob("*/**/*.log"))
-            assert password not in told
-            assert secret not in told
-        print("every row is there, once")
+    with setting(options.environments) as given:
+        print(f"{WORKERS} workers, {ROWS} readings; on a folder, the environment unpacked before:", flush=True)
+        measure([given.trial(f"round-{n}", f"{given.folder}/lake-{n}") for n in range(options.rounds)], given.readings)
+    print("every row is there, once")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from support.job_process import JobProcess
+from support.server_process import free_port
 
 #: Generous: others may use the machine.
 START_S_MAX = 180.0
@@ -37,6 +38,7 @@ class SparkCluster:
     workers: int = 3
     memory: str = "1g"
     url: str = ""
+    _port: int = 0  # of the master
     _daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _starts: int = 0
 
@@ -52,9 +54,8 @@ class SparkCluster:
         self.stop()
 
     def start(self) -> None:
-        log = self._daemon("master", [_MASTER, *self._address()])
-        self.url = self._said("master", log, r"Starting Spark master at (spark://\S+)")
-        self._said("master", log, r"New state: (ALIVE)")
+        self._port = free_port()
+        self.start_master()
         logs = [self._start_worker(number) for number in range(self.workers)]
         for number, log in enumerate(logs):
             self._said(f"worker-{number}", log, r"Successfully registered with master (\S+)")
@@ -64,6 +65,17 @@ class SparkCluster:
             _kill_tree(daemon.pid)
             daemon.wait()
         self._daemons.clear()
+
+    def start_master(self) -> None:
+        """Start the master, after `kill_master` at the same address, and wait until it gives out executors."""
+        log = self._daemon("master", [_MASTER, *self._address(self._port)])
+        self.url = self._said("master", log, r"Starting Spark master at (spark://\S+)")
+        self._said("master", log, r"New state: (ALIVE)|(Recovery complete)")
+
+    def kill_master(self) -> None:
+        daemon = self._daemons.pop("master")
+        _kill_tree(daemon.pid)
+        daemon.wait()
 
     def kill_worker(self, number: int) -> None:
         """Kill a worker with all that it started: the loss of a machine."""
@@ -124,8 +136,17 @@ class SparkCluster:
         limits = ["--cores", "1", "--memory", self.memory, "--work-dir", str(self.folder / name)]
         return self._daemon(name, [_WORKER, *self._address(), *limits, self.url])
 
-    def _address(self) -> list[str]:
-        return ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0", "--properties-file", str(self.properties)]
+    def _address(self, port: int = 0) -> list[str]:
+        return [
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--webui-port",
+            "0",
+            "--properties-file",
+            str(self.properties),
+        ]
 
     def _daemon(self, name: str, arguments: Sequence[str]) -> Path:
         """Start a daemon of Spark; return its log, which begins with this start."""
@@ -148,7 +169,7 @@ class SparkCluster:
             text = log.read_text(errors="replace")
             found = re.search(pattern, text)
             if found:
-                return found[1]
+                return found[1] or ""
             if self._daemons[name].poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{name} did not say {pattern!r}:\n{text[-4000:]}")
             time.sleep(POLL_S)
