@@ -35,6 +35,7 @@ from eyot_cli.failure import Failure
 from eyot_cli.lazy import AliasGroup
 from eyot_cli.messages import parse_headers
 from eyot_cli.names import bucket_name
+from eyot_cli.private_files import is_special
 from eyot_cli.refusals import in_bucket, no_bucket
 from eyot_cli.show import console, count, names_option, print_json, print_names, print_table, size
 from eyot_cli.sizes import size_bytes
@@ -225,14 +226,13 @@ def put(
 def get(target: Target, bucket: str, name: str, output: Path | None, force: bool) -> None:
     """Read the object NAME into a file.
 
-    The file appears, and standard output begins, when the object is complete and its digest is right.
+    The file appears, and standard output, a device or a fifo gets bytes, when the object is complete and its digest is right.
     """
-    if str(output) == "-":
+    if output is not None and (str(output) == "-" or is_special(output)):
         with tempfile.TemporaryFile() as whole:
             _read(target, bucket, name, whole)
             whole.seek(0)
-            shutil.copyfileobj(whole, sys.stdout.buffer)
-        sys.stdout.buffer.flush()
+            _pour(whole, output)
         return
     # The name comes from a peer: no folder of it counts.
     path = output or Path(Path(name).name or "object")
@@ -249,6 +249,18 @@ def get(target: Target, bucket: str, name: str, output: Path | None, force: bool
         part.unlink(missing_ok=True)
     length = path.stat().st_size
     tell(target, {"file": str(path), "size": length}, f"{path}: {size(length)}")
+
+
+def _pour(whole: Any, output: Path) -> None:
+    if str(output) == "-":
+        shutil.copyfileobj(whole, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        with output.open("wb") as into:
+            shutil.copyfileobj(whole, into)
+    except OSError as error:
+        raise Failure(f"{output}: {error.strerror}") from error
 
 
 def _read(target: Target, bucket: str, name: str, into: Any) -> None:

@@ -18,8 +18,12 @@ _NO_NAMES: Final = ("", ".", "..")
 def write_private(path: Path, data: bytes, mode: int = FILE_MODE, *, owner: tuple[int, int] | None = None) -> None:
     """Replace a file in one step; after a power cut it has the old content or the new. Raises Failure.
 
-    `mode`: of the file, whatever the process's umask. `owner`: user and group, where not those of the process.
+    `mode`: of the file, whatever the process's umask. `owner`: user and group, where not those of the process. A device or
+    a fifo (`-o /dev/null`) is written to and stays what it is.
     """
+    if is_special(path):
+        _write_to(path, data)
+        return
     make_folder(path.parent)
     made = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     try:
@@ -38,6 +42,22 @@ def write_private(path: Path, data: bytes, mode: int = FILE_MODE, *, owner: tupl
     except OSError as error:
         made.unlink(missing_ok=True)
         raise Failure(f"{path}: {error.strerror}: check the folder's owner and free space") from error
+
+
+def is_special(path: Path) -> bool:
+    """Return whether it is a device or a fifo: something to write to, and not to replace."""
+    try:
+        return path.is_char_device() or path.is_fifo()
+    except OSError:
+        return False
+
+
+def _write_to(path: Path, data: bytes) -> None:
+    try:
+        with path.open("wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}: name a file") from error
 
 
 def write_new(path: Path, data: bytes, *, replace: bool) -> None:

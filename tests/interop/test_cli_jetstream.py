@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +219,12 @@ def test_objects_from_their_beginning_to_their_end(eyot: Tool, tmp_path: Path) -
     assert eyot.json("object", "get", "images", "image.bin", "-O", "copy.bin", "-f") == {
         "file": "copy.bin", "size": len(data)}  # fmt: skip
     assert eyot.run("object", "get", "images", "image.bin", "-O", "-").stdout == data
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor() as readers:
+        read = readers.submit((tmp_path / "pipe").read_bytes)
+        eyot("object", "get", "images", "image.bin", "-O", str(tmp_path / "pipe"))
+        assert read.result() == data
+    assert (tmp_path / "pipe").is_fifo(), "a device or fifo is not replaced"
     assert "nobody can be asked" in eyot.fails("object", "get", "images", "image.bin", "-O", "copy.bin")
     assert eyot("object", "get", "images", "../evil") == "evil: 1 B\n"
     assert (tmp_path / "evil").read_bytes() == b"x"

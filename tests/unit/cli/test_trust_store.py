@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -207,3 +208,16 @@ def test_times_numbers_and_durations() -> None:
             call(text)
     with pytest.raises(Failure):
         parse_time("soon", now)
+
+
+def test_a_fifo_or_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    """Root's `-o /dev/null` would otherwise make a file of it."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo, 0o644)
+    with ThreadPoolExecutor() as readers:
+        read = readers.submit(fifo.read_bytes)
+        files.write_private(fifo, b"content")
+        assert read.result() == b"content"
+    assert fifo.is_fifo()
+    assert fifo.stat().st_mode & 0o777 == 0o644
+    assert [path.name for path in tmp_path.iterdir()] == ["fifo"]
