@@ -99,6 +99,8 @@ def told_of(system: RawClient, last: str) -> list[tuple[str, str, str, int]]:
         event = json.loads(system.until(b"\r\n"))
         where = ".".join(words[1].decode().replace(system.info["server_id"], "ID").split(".")[1:])
         client = event.get("client", {})
+        if event.get("reason") == "Read Error":  # of the look whether the server listens, which may be told late
+            continue
         whose = f"{client.get('acc')} {client.get('user')} {client.get('name')}"
         told.append((where, whose if client else "", event.get("reason", ""), event.get("conns", -1)))
         if client.get("name") == last and "reason" in event:

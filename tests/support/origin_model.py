@@ -13,7 +13,6 @@ from eyot_sync.sourcing import stored_times
 from eyot_sync.sourcing.actions import (
     Action,
     Answer,
-    CopiedMessage,
     FetchLastMessage,
     Identify,
     Request,
@@ -23,6 +22,7 @@ from eyot_sync.sourcing.actions import (
 )
 from eyot_sync.sourcing.source_consumer import SourceConsumer
 from eyot_wire.go.time import ns_to_rfc3339, rfc3339_to_ns
+from eyot_wire.jetstream.copied_run import CopiedMessage
 
 WINDOW = 5
 

@@ -33,7 +33,7 @@ from eyot_store.subjects.batch_index import BatchIndex
 from eyot_store.subjects.index_writer import SLICE_BYTES, Indexes, Written
 from eyot_store.txn import Txn
 
-_LARGE_BYTES = 256 << 10
+_LARGE_BYTES = 128 << 10
 """Space that a group may need is looked for before it, from this size on; smaller ones are simply repeated. The journal
 reserves space for what it accepts."""
 _TIDY_RECORDS = 4096
@@ -137,8 +137,7 @@ class LmdbCommitter:
 
     def _commit_together(self, txns: Sequence[Txn]) -> StoreError | None:
         reserve = not takes_room(txns)
-        wanted = 2 * sum(txn.bytes for txn in txns)
-        return self._with_room(lambda: self._attempt(txns, wanted), wanted, reserve=reserve)
+        return self._with_room(lambda: self._attempt(txns), 2 * _bytes_of(txns), reserve=reserve)
 
     def _with_room(self, attempt: Callable[[], object], wanted: int, *, reserve: bool) -> StoreError | None:
         environment = self._environment
@@ -188,12 +187,13 @@ class LmdbCommitter:
         with self._begin() as txn:
             txn.put(NEXT_ID_KEY, txn.get(NEXT_ID_KEY))
 
-    def _attempt(self, txns: Sequence[Txn], wanted: int) -> None:
-        if wanted >= _LARGE_BYTES:
-            self._make_room_for(wanted)
+    def _attempt(self, txns: Sequence[Txn]) -> None:
+        size = _bytes_of(txns)
+        if size >= _LARGE_BYTES:
+            self._make_room_for(2 * size)
         messages, flush_ns = self._write(changes_of(txns))
         stats = self._stats
-        stats.bytes += sum(txn.bytes for txn in txns)
+        stats.bytes += size
         stats.messages += messages
         stats.flushed(flush_ns, len(txns), time.time_ns())
 
@@ -468,6 +468,10 @@ class LmdbCommitter:
             found = cursor.delete()
             records -= 1
         return True, False
+
+
+def _bytes_of(txns: Sequence[Txn]) -> int:
+    return sum(txn.bytes for txn in txns)
 
 
 _ABOVE_ALL = b"\xff" * 9
