@@ -13,22 +13,14 @@ import pytest
 from support.claims import ALPHA, USER, creds
 from support.eyot_tool import Tool
 from support.server_process import ServerProcess
-from support.tool_servers import servers
+from support.tool_servers import ACCOUNTS, SYSTEM, servers
 
 CONFIG = """
     server_name: device
     jetstream { store_dir: "%WORKDIR%/js" }
-    accounts {
-        SYS { users: [ { user: sys, password: sys } ] }
-        APP { jetstream: enabled, users: [ { user: app, password: app } ] }
-    }
-    system_account: SYS
-    no_auth_user: app
 """
-SYSTEM = ("--user", "sys", "--password", "sys")
 
-
-running = servers(CONFIG)
+running = servers(CONFIG + ACCOUNTS)
 
 
 @pytest.fixture

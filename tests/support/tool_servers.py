@@ -15,6 +15,16 @@ CONFIG = """
     server_name: device
     jetstream { store_dir: "%WORKDIR%/js" }
 """
+#: A system account, and one with JetStream, which is everybody's who does not log in.
+ACCOUNTS = """
+    accounts {
+        SYS { users: [ { user: sys, password: sys } ] }
+        APP { jetstream: enabled, users: [ { user: app, password: app } ] }
+    }
+    system_account: SYS
+    no_auth_user: app
+"""
+SYSTEM = ("--user", "sys", "--password", "sys")
 
 
 def servers(config: str = CONFIG) -> Any:
