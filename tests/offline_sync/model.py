@@ -355,7 +355,7 @@ class Model:
         }
         for link in broker.links.connections.values():
             outbox = link.session.outbox
-            bounded[f"bytes waiting on {link!r}"] = (outbox.message_bytes, outbox.message_bytes_max)
+            bounded[f"bytes waiting on {link!r}"] = (outbox.waiting_bytes, outbox.waiting_bytes_max)
         for stream in node.js.streams():
             readers = sum(flow.source == (node.name, stream.name) for flow in self.known)
             most = HIDDEN_CONSUMERS_MAX * max(2, readers)

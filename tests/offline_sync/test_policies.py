@@ -197,6 +197,9 @@ async def test_with_hold_the_link_stays_for_everything_but_streams(autojump_cloc
         await trio.sleep(60)
         held_at = fixture.last_seq(fixture.hub, "RS")
         assert 0 < held_at < 400
+        spent = link_of(fixture).metered
+        assert spent is not None
+        assert 150_000 <= spent.spent_bytes < 170_000, "what waits for the link counts before it is sent"
         assert (waiting(fixture, "R") or "").startswith("budget used up but for its reserve until 1 ")
         fixture.publish("alarm.a", b"fire")
         await fixture.until(lambda: fixture.last_seq(fixture.hub, "ALARMS") == 1, 5)

@@ -586,7 +586,7 @@ class LeafConnection:
     def backlog(self) -> int:
         """Bytes of messages that wait for the link."""
         outbox = self.session.outbox
-        return outbox.message_bytes + outbox.streams.bytes + len(self.out)
+        return outbox.waiting_bytes + len(self.out)
 
     def deliver_leaf(
         self,

@@ -97,12 +97,17 @@ class LinkPolicies:
                 return FULL
             if lanes.outranked(self.gate.stream(stream).policy.priority):
                 return FULL
-        return self.gate.hold(stream)
+        held = self.gate.hold(stream)
+        if held is None and self.gate.budget_left(stream) <= self._session.outbox.waiting_bytes:
+            return FULL  # what waits may use up the budget: once it is sent, the budget tells
+        return held
 
     def allowance(self, stream: bytes) -> int:
         """Return the bytes of a stream that may be queued before its gate is checked again."""
-        waits = self._session.outbox.streams.waiting(stream)
-        return max(0, min(self.gate.allowance(stream), self._backlog_max - waits))
+        outbox = self._session.outbox
+        budgeted = self.gate.budget_left(stream) - outbox.waiting_bytes
+        waits = outbox.streams.waiting(stream)
+        return max(0, min(self.gate.allowance(stream), budgeted, self._backlog_max - waits))
 
     @property
     def has_room(self) -> bool:

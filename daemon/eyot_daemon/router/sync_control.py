@@ -18,7 +18,7 @@ from eyot_daemon.router.budget_file import BudgetFile
 from eyot_daemon.turn.clock import Clock
 from eyot_sync.policy.budget import Budget, carried
 from eyot_sync.policy.policy import RemotePolicy, StreamPolicy, SyncPolicies
-from eyot_sync.policy.stream_gate import Hold, Meter, StreamGate, spoken_time
+from eyot_sync.policy.stream_gate import UNLIMITED, Hold, Meter, StreamGate, spoken_time
 from eyot_sync.policy.windows import Timetable
 from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.status import MeteredStatus
@@ -198,8 +198,13 @@ class LinkGate:
         return gate.hold(control.clock.monotonic(), control.now_s(), self.meter)
 
     def allowance(self, name: bytes) -> int:
-        """Bytes of a stream that its rate and the link's budget let go at once."""
-        return self.stream(name).allowance(self._control.clock.monotonic(), self._control.now_s(), self.meter)
+        """Bytes of a stream that its rate lets go at once."""
+        return self.stream(name).allowance(self._control.clock.monotonic())
+
+    def budget_left(self, name: bytes) -> int:
+        """Bytes that the link's budget has left for a stream, with what still waits for the link."""
+        priority = self.stream(name).policy.priority
+        return UNLIMITED if self.meter is None else self.meter.left(priority, self._control.now_s())
 
     def delivering(self, name: bytes, size: int) -> int:
         """`size` bytes of a stream leave; returns its priority."""

@@ -91,9 +91,14 @@ class LeafOutbox:
         return bool(self._control)
 
     @property
-    def message_bytes(self) -> int:
-        """Encoded bytes of the core messages that wait."""
-        return self._message_bytes
+    def waiting_bytes(self) -> int:
+        """Encoded bytes of the messages that wait."""
+        return self._urgent_bytes + self._message_bytes + self.streams.bytes
+
+    @property
+    def waiting_bytes_max(self) -> int:
+        """The most of them, but for a first message larger than its lane."""
+        return URGENT_BYTES_MAX + self.message_bytes_max + self.streams.bytes_max
 
     def put_control(self, frame: bytes) -> None:
         """Queue an answer or a request of the protocol; beyond `CONTROL_BYTES_MAX` it is dropped and counted."""

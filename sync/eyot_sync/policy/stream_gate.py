@@ -91,14 +91,9 @@ class StreamGate:
                 return Hold(f"limited to {self.policy.bandwidth} bytes per second", wait_s)
         return None
 
-    def allowance(self, now: float, now_s: float, meter: Meter | None = None) -> int:
-        """Return the bytes that may leave at once, before the next check."""
-        found = UNLIMITED
-        if self._bucket is not None:
-            found = max(0, self._bucket.balance(now))
-        if meter is not None:
-            found = min(found, meter.left(self.policy.priority, now_s))
-        return found
+    def allowance(self, now: float) -> int:
+        """Return the bytes that the stream's rate lets go at once, before the next check."""
+        return UNLIMITED if self._bucket is None else max(0, self._bucket.balance(now))
 
     def sent(self, size: int) -> None:
         """`size` bytes of the stream were handed to the link."""

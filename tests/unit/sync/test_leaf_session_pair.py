@@ -166,13 +166,13 @@ def test_runs_are_the_same_messages(count: int, reply: bytes, header: bytes, roo
     sent = session.sender.send_run(b"a", reply, len(header) + 3, tails, with_header=bool(header))
     assert sent >= 1
     assert sent + session.outbox.dropped_msgs == count
-    assert session.outbox.message_bytes <= max(room, 60)
+    assert session.outbox.waiting_bytes <= max(room, 60)
     received = []
     while data := session.data_to_send(slice_bytes):
         assert len(data) <= max(slice_bytes, 60), "a slice holds what fits, or one message"
         received += pair.hub.receive(data, 1.0)
     assert received == messages[:sent]
-    assert session.outbox.message_bytes == 0
+    assert session.outbox.waiting_bytes == 0
 
 
 def test_silence_is_noticed_and_bytes_are_life() -> None:
