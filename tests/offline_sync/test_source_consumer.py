@@ -170,8 +170,9 @@ def test_exactly_once_in_order_whatever_happens(mirror: bool, seed: int, steps: 
 
 @pytest.mark.parametrize("mirror", [False, True])
 @pytest.mark.parametrize("copied", [0, 3])
-def test_a_message_that_is_stored_while_the_consumer_is_made(copied: int, mirror: bool) -> None:
-    """nats-server 2.9 begins after it and does not say so."""
+@pytest.mark.parametrize("is_last", [False, True])
+def test_a_message_that_is_stored_while_the_consumer_is_made(copied: int, mirror: bool, is_last: bool) -> None:
+    """nats-server 2.9 begins after it and does not say so; with `is_last` no later message shows it either."""
     run = Run(1, mirror=mirror)
     for _ in range(copied):
         run.publish()
@@ -182,7 +183,8 @@ def test_a_message_that_is_stored_while_the_consumer_is_made(copied: int, mirror
     run.now += 10
     run.restore()
     assert run.origin.last_seq == before + 1
-    run.publish()
+    if not is_last:
+        run.publish()
     run.settle()
     assert [seq for seq, _ in run.target.stored] == list(range(1, run.origin.last_seq + 1))
 

@@ -107,6 +107,12 @@ class OriginVerifier:
             return True
         return False
 
+    @property
+    def first_if_none_waits(self) -> int:
+        """Return the sequence of the first message of a consumer that had none when the origin answered; 0: unknown."""
+        last_seq = None if self._info is None else self._info.state.last_seq
+        return 0 if last_seq is None else last_seq + 1
+
     def leaves_out(self, first_seq: int) -> bool:
         """Return whether a consumer whose first message is `first_seq` may have begun too late.
 

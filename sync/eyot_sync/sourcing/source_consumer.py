@@ -279,7 +279,7 @@ class SourceConsumer:
             return []
         resume = self.resume
         match self.verifier.verdict(by_time=bool(resume.newer_than_ns)):
-            case Continue() if self._begins_too_late():
+            case Continue() if self._begins_too_late(self.request.first_seq):
                 return self._ask(now)
             case Continue():
                 self._enter(Phase.ACTIVE)
@@ -300,9 +300,8 @@ class SourceConsumer:
                 resume.last = OriginPosition(seq)
                 return self._ask(now) if self.request.consumer_seq > 0 else []
 
-    def _begins_too_late(self) -> bool:
-        """Return whether the first message of the consumer may not be the next one; each position is doubted once."""
-        first_seq = self.request.first_seq
+    def _begins_too_late(self, first_seq: int) -> bool:
+        """Return whether the consumer's first message may not be the next one (0: unknown); each position is doubted once."""
         if not first_seq or self.origin.consumer or self.resume.newer_than_ns or self.progress.epochs:
             return False
         if self._doubted_after == self.verifier.asked.seq or not self.verifier.leaves_out(first_seq):
@@ -346,7 +345,7 @@ class SourceConsumer:
             return self._ask(now)
         if not request.first_seq:
             request.first_seq = ack.stream_seq
-            if self.phase is Phase.ACTIVE and self._begins_too_late():
+            if self.phase is Phase.ACTIVE and self._begins_too_late(request.first_seq):
                 return self._ask(now)
         request.consumer_seq = ack.consumer_seq
         request.delivered_seq = ack.stream_seq
@@ -440,6 +439,8 @@ class SourceConsumer:
         wanted = None if last is None else parse_uint(last)
         if wanted and wanted != self.request.consumer_seq:
             self.progress.gaps += 1
+            return self._ask(now)
+        if wanted == 0 and self.phase is Phase.ACTIVE and self._begins_too_late(self.verifier.first_if_none_waits):
             return self._ask(now)
         stalled = headers.get(header, _STALLED)
         if stalled and self.request.is_from(_asks_for(stalled)):
