@@ -19,6 +19,7 @@ from typing import cast
 from eyot_daemon.auth.login import Login, Peer, UserToken
 from eyot_daemon.config.leaf import RemoteOptions
 from eyot_daemon.leaf.dispatch import publish_all
+from eyot_daemon.leaf.held_events import HeldEvents
 from eyot_daemon.leaf.login import Authenticate, LeafLogin, admit
 from eyot_daemon.leaf.output import SlicedOutput
 from eyot_daemon.leaf.peer_interest import PeerInterest
@@ -26,7 +27,7 @@ from eyot_daemon.leaf.policies import LinkPolicies
 from eyot_daemon.leaf.request_info import REQUEST_INFO, with_remote_account
 from eyot_daemon.leaf.stale_request_refuser import StaleRequestRefuser
 from eyot_daemon.leaf.timer import SessionTimer
-from eyot_daemon.net.transport import Transport
+from eyot_daemon.net.transport import INTERNAL_ERROR, Transport
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.leaf_account import AccountLinks
 from eyot_daemon.router.leaf_links import LeafLinks
@@ -35,6 +36,7 @@ from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_sync.leaf import errors
 from eyot_sync.leaf.broadcast import Source
 from eyot_sync.leaf.events import (
+    EVENTS_OF_A_TURN,
     Closed,
     ConnectReceived,
     Established,
@@ -53,14 +55,13 @@ from eyot_sync.link.state import LinkState
 from eyot_sync.policy.stream_gate import Hold
 from eyot_sync.sourcing.stale_requests import REFUSAL
 from eyot_wire.first_deliveries import FirstDeliveries
-from eyot_wire.frames import FrameLine, LeafMsg, LsAdd, LsDel
+from eyot_wire.frames import FrameLine, LeafMsg, LsAdd, LsDel, Ping
 from eyot_wire.jetstream.native import content_bytes, other_kind
 
 log = logging.getLogger("eyot.leaf")
 
 #: The largest decompressed WebSocket message of a leaf node, in multiples of max_payload: as in nats-server.
 LEAF_MESSAGE_MULTIPLE = 8
-
 
 #: Interval at which a leaf node is sent the error that another one claims its domain, nanoseconds.
 TWIN_NOTICE_EVERY_NS = 60_000_000_000
@@ -75,6 +76,7 @@ class LeafConnection:
     __slots__ = (
         "__weakref__",
         "_account_links",
+        "_held",
         "_learn",
         "_login",
         "_timer",
@@ -150,6 +152,7 @@ class LeafConnection:
         self._learn = learn
         self._timer = SessionTimer(session, broker.timers, broker.clock.monotonic, self._tick, self._input_waits)
         self._account_links: AccountLinks[LeafConnection] | None = None
+        self._held = HeldEvents(broker, self._carry_out, self.lost)
         self._wakeups = StaleRequestRefuser(broker.timers, self._refuse_stale)
         self.peer_interest = PeerInterest(
             self,
@@ -201,6 +204,7 @@ class LeafConnection:
             return
         self.closed = True
         self.end = end
+        self._held.stop()
         self._wakeups.stop()
         self._timer.stop()
         self.policies.stop()
@@ -264,8 +268,17 @@ class LeafConnection:
         return self.transport is not None and self.transport.input_waits()
 
     def handle(self, events: list[LeafEvent]) -> None:
-        """Carry out the session's events. Messages between two other events are published together."""
+        """Carry out the session's events, those beyond `EVENTS_OF_A_TURN` in later turns."""
+        if self._held:
+            self._held.add(events, self.transport)
+            self._after()
+        else:
+            self._carry_out(events)
+
+    def _carry_out(self, events: list[LeafEvent]) -> None:
+        """Carry out events of one turn. Messages between two others are published together."""
         at = 0
+        left = EVENTS_OF_A_TURN
         while at < len(events):
             end = other_kind(events, at, LeafMsg)
             if end > at and not self.closed:
@@ -274,8 +287,12 @@ class LeafConnection:
                 break
             if self.closed:
                 return
+            if not left:
+                self._held.add(events[end:], self.transport)
+                break
             self._event(events[end])
             at = end + 1
+            left -= 1
         if self.peer_interest.api_seen and not self.closed:
             self.peer_interest.api_seen = False
             self.links.usable(self)
@@ -292,6 +309,8 @@ class LeafConnection:
     def lost(self, reason: str) -> None:
         """Handle the end of the transport."""
         if not self.closed:
+            if reason != INTERNAL_ERROR and (messages := self._held.messages()):
+                self._publish(messages)  # they came before the end
             self._finish(self.session.connection_lost(reason))
 
     def slow_consumer(self, reason: str) -> None:
@@ -364,6 +383,7 @@ class LeafConnection:
 
     def _after(self) -> None:
         """After anything that changed the session: write, and watch its next deadline."""
+        self.session.events_wait = bool(self._held)
         if self.closed:
             return
         if self.session.wants_write:
@@ -378,6 +398,8 @@ class LeafConnection:
                 self.peer_interest.added(event)
             case LsDel(subject=subject, queue=queue):
                 self.peer_interest.removed(subject, queue)
+            case Ping():
+                self.session.pong()
             case ConnectReceived():
                 assert self._login is not None
                 self._login.authenticate(event, self.peer)

@@ -13,6 +13,7 @@ from memory: retained ones, and those of groups. Sessions that are not persisten
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -212,7 +213,7 @@ class Session:
         #: the last identifier of a message from memory; without a queue all are free for these
         self._next_id = self._lowest_id = QUEUED_IDS if persistent else 0
         #: messages from memory that a new connection gets again once its window has room, by packet identifier
-        self._unsent: dict[int, Flight] = {}
+        self._unsent: OrderedDict[int, Flight] = OrderedDict()
         #: queued messages that wait for room in the window, or for their identifier, which an older one has
         self._stalled: Fifo[Queued] = Fifo()
         #: the shared subscriptions of QoS 1 and 2, by filter
@@ -574,7 +575,7 @@ class Session:
     def _send_again(self) -> None:
         """Send what an earlier connection was sent from memory, as far as the client takes it now [MQTT-3.3.4-9]."""
         while self._unsent and self.link is not None and len(self.flights) - len(self._unsent) < self.window:
-            flight = self._unsent.pop(next(iter(self._unsent)))
+            _, flight = self._unsent.popitem(last=False)
             assert flight.message is not None, "it was not acknowledged"
             if not self._sent(self.link.send_publish(flight.message, flight.packet_id, dup=True)):
                 del self.flights[flight.packet_id]

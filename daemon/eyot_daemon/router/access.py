@@ -12,6 +12,7 @@ may be published to a few times, even if the publish lists deny it.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 
 from eyot_daemon.config.permissions import Permissions, ResponsePermission
@@ -77,7 +78,7 @@ class ReplyTracker:
     def __init__(self, permission: ResponsePermission) -> None:
         self._max_messages = permission.max_messages
         self._expires_s = permission.expires_s
-        self._replies: dict[bytes, tuple[float, int]] = {}  # reply -> (since, used), oldest first
+        self._replies: OrderedDict[bytes, tuple[float, int]] = OrderedDict()  # reply -> (since, used), oldest first
 
     def __len__(self) -> int:
         return len(self._replies)
@@ -91,11 +92,11 @@ class ReplyTracker:
         replies[reply] = (now, 0)
 
     def _forget(self, now: float) -> None:
-        if self._expires_s > 0:
-            for reply in [reply for reply, (since, _) in self._replies.items() if now - since > self._expires_s]:
-                del self._replies[reply]
-        while len(self._replies) >= REPLIES_MAX:
-            del self._replies[next(iter(self._replies))]
+        replies, expires_s = self._replies, self._expires_s
+        while len(replies) >= REPLIES_MAX:
+            replies.popitem(last=False)
+        while expires_s > 0 and replies and now - next(iter(replies.values()))[0] > expires_s:
+            replies.popitem(last=False)
 
     def use(self, reply: bytes, now: float) -> bool:
         """May the connection publish to `reply` at `now`? Counts as one use if so."""

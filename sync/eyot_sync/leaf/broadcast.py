@@ -73,6 +73,10 @@ class Tally:
         )
 
 
+#: of keys without members; never changed
+_NOBODY = Tally()
+
+
 class _Change:
     """A changed key as lines: for members that contribute nothing to it, for isolated ones (None: the same), and for contributors."""
 
@@ -189,10 +193,20 @@ class InterestBroadcast(Generic[M]):
 
         Many changes are sent in groups that most members share: while the lines wait to be sent they exist once.
         """
-        before, self._before = self._before, {}
+        before = self._before
+        self.settle()
         changes = [self._compare(key, old) for key, old in before.items()]
         for start in range(0, len(changes), _GROUP):
             yield from self._tell_all(changes[start : start + _GROUP])
+
+    def settle(self) -> None:
+        """Forget the changes: the members have them, or there are none yet."""
+        self._before = {}
+
+    @property
+    def changes(self) -> int:
+        """How many keys have changed since the last `distribute`."""
+        return len(self._before)
 
     def _tell_all(self, changes: list[_Change]) -> Iterator[tuple[M, bytes]]:
         for_all = _Chunk([change.for_all for change in changes])
@@ -219,7 +233,8 @@ class InterestBroadcast(Generic[M]):
         tally = self._tallies.get(key)
         if tally is None:
             tally = self._tallies[key] = Tally()
-        if key not in self._before:
+            self._before.setdefault(key, _NOBODY)
+        elif key not in self._before:
             self._before[key] = tally.copy()
         if source is None:
             tally.home = max(0, tally.home + delta)
@@ -233,7 +248,9 @@ class InterestBroadcast(Generic[M]):
             del self._tallies[key]
 
     def _compare(self, key: Key, old: Tally) -> _Change:
-        new = self._tallies.get(key) or Tally()
+        new = self._tallies.get(key, _NOBODY)
+        if not old.beyond and not new.beyond:
+            return _Change(_line(key, old.home, new.home), None, {})
         for_all = _line(key, old.everywhere, new.everywhere)
         for_isolated = None if key[0].startswith(LOOP_PREFIX) else _line(key, old.home, new.home)
         own: dict[Hashable, bytes] = {}

@@ -1,6 +1,7 @@
 """The inputs of a leaf session about itself and its peer, and the events that it returns.
 
-Operations of an established link (`LsAdd`, `LsDel`, `LeafMsg`) are events as received; the others are defined here.
+Operations of an established link (`LsAdd`, `LsDel`, `LeafMsg`) are events as received; the others are defined here. `Ping` is
+one only behind events that may wait for a later turn: its answer says that they were carried out.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from enum import Enum
 from eyot_sync.leaf.compression import LeafCompression
 from eyot_sync.leaf.interest import LinkPeer
 from eyot_sync.leaf.permissions import ALLOW_ALL, SubjectRule
-from eyot_wire.frames import LeafMsg, LsAdd, LsDel
+from eyot_wire.frames import LeafMsg, LsAdd, LsDel, Ping
 from eyot_wire.info import LeafConnect
+
+#: Events of one link in one turn; messages between two others count as one. 512 take 5 to 10 ms, and others wait meanwhile.
+EVENTS_OF_A_TURN = 512
 
 
 class Role(Enum):
@@ -191,6 +195,7 @@ LeafEvent = (
     LeafMsg
     | LsAdd
     | LsDel
+    | Ping
     | TlsRequired
     | ConnectReceived
     | Established

@@ -11,6 +11,7 @@ nothing, a queue weight that changed twice is sent once, and a replaced subscrip
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -81,8 +82,8 @@ class LeafInterest:
         self._wanted: dict[tuple[bytes, bytes], int] = {}
         # The announced state: the weight for queues, 1 for plain interest.
         self._announced: dict[tuple[bytes, bytes], int] = {}
-        # A dict keeps the order in which keys changed first.
-        self._dirty: dict[tuple[bytes, bytes], None] = {}
+        # In the order in which keys changed first. A plain dict walks past all that were taken before it finds its first.
+        self._dirty: OrderedDict[tuple[bytes, bytes], None] = OrderedDict()
 
     def __len__(self) -> int:
         """Return the number of announced keys."""
@@ -117,8 +118,7 @@ class LeafInterest:
         lines: list[bytes] = []
         while self._dirty and keys_max > 0:
             keys_max -= 1
-            key = next(iter(self._dirty))
-            del self._dirty[key]
+            key, _ = self._dirty.popitem(last=False)
             line = self._line(key)
             if line:
                 lines.append(line)

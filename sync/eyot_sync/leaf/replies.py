@@ -7,6 +7,7 @@ permissions say. The memory is bounded: the oldest subjects are dropped first.
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 
 from eyot_sync.leaf.events import ReplyRule
 
@@ -21,13 +22,13 @@ class AllowedReplies:
     def __init__(self, rule: ReplyRule) -> None:
         self._rule = rule
         # Subject to (deadline, messages left); insertion order is order of age.
-        self._left: dict[bytes, tuple[float, float]] = {}
+        self._left: OrderedDict[bytes, tuple[float, float]] = OrderedDict()
 
     def sent(self, reply: bytes, now: float) -> None:
         """Record the reply subject of a message sent to the leaf node."""
         rule = self._rule
         if len(self._left) >= REMEMBERED_MAX:
-            del self._left[next(iter(self._left))]
+            self._left.popitem(last=False)
         self._left.pop(reply, None)
         deadline = now + rule.expires_s if rule.expires_s >= 0 else math.inf
         self._left[reply] = (deadline, rule.max_messages if rule.max_messages >= 0 else math.inf)

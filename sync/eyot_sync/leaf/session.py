@@ -32,6 +32,7 @@ from typing import cast
 from eyot_sync.leaf import errors
 from eyot_sync.leaf.codec import LeafCodec
 from eyot_sync.leaf.events import (
+    EVENTS_OF_A_TURN,
     Closed,
     Established,
     InterestComplete,
@@ -110,6 +111,8 @@ class LeafSession:
         self._early = b""
         self._early_packed = bytearray()
         self._last_peer_error = ""
+        #: the driver has not carried out all events yet: PING is one of them until it has
+        self.events_wait = False
 
     # ---------------------------------------------------------------- queries of the driver
 
@@ -341,6 +344,10 @@ class LeafSession:
             return []
         return [self._greeting.late()]
 
+    def pong(self) -> None:
+        """Answer a PING."""
+        self.outbox.put_control(PONG)
+
     def _ping(self, now: float) -> None:
         self.outbox.put_control(PING)
         self.window.marked(now)
@@ -390,8 +397,10 @@ class LeafSession:
             case Ping():
                 if self.state is State.WAIT_CONNECT:
                     events.append(self.close(errors.AUTHORIZATION_VIOLATION))
+                elif self.events_wait or len(events) >= EVENTS_OF_A_TURN:
+                    events.append(op)
                 else:
-                    self.outbox.put_control(PONG)
+                    self.pong()
             case Pong():
                 if self.window.answered(now) is not None and not self._interest_complete:
                     self._interest_complete = True

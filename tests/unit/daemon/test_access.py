@@ -5,7 +5,7 @@ import random
 import pytest
 
 from eyot_daemon.config.permissions import Permissions, ResponsePermission, SubjectPermission
-from eyot_daemon.router.access import REPLIES_MAX, Access
+from eyot_daemon.router.access import REPLIES_MAX, Access, ReplyTracker
 
 NOW = 100.0
 
@@ -106,6 +106,38 @@ def test_replies_may_be_published_once_and_for_a_while() -> None:
     assert not checked.may_publish(b"_INBOX.1", NOW + 1)
     checked.replies.delivered(b"_INBOX.2", NOW)
     assert not checked.may_publish(b"_INBOX.2", NOW + 11)
+
+
+class CountedNow(float):
+    """A time that counts how often an age was asked for."""
+
+    asked = 0
+
+    def __sub__(self, other: float) -> float:
+        CountedNow.asked += 1
+        return float(self) - other
+
+
+def test_a_full_record_of_replies_looks_at_the_oldest_alone() -> None:
+    """Each message to a service that answers little or late adds a reply; none may cost a look at all of them."""
+    tracker = ReplyTracker(ResponsePermission(max_messages=-1, expires_s=60.0))
+    for number in range(REPLIES_MAX):
+        tracker.delivered(b"r.%d" % number, NOW)
+    CountedNow.asked = 0
+    for number in range(100):
+        tracker.delivered(b"s.%d" % number, CountedNow(NOW + 1))
+    assert CountedNow.asked <= 200
+    assert len(tracker) == REPLIES_MAX
+    assert [tracker.use(reply, NOW + 1) for reply in (b"r.99", b"r.100", b"s.0", b"s.99")] == [False, True, True, True]
+
+
+def test_a_full_record_of_replies_forgets_what_has_expired() -> None:
+    tracker = ReplyTracker(ResponsePermission(max_messages=-1, expires_s=60.0))
+    for number in range(REPLIES_MAX):
+        tracker.delivered(b"r.%d" % number, NOW + (number >= 100))
+    tracker.delivered(b"s", NOW + 60.5)
+    assert len(tracker) == REPLIES_MAX - 100 + 1
+    assert tracker.use(b"r.100", NOW + 60.5)
 
 
 def test_replies_without_limit() -> None:

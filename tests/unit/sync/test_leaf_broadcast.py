@@ -152,3 +152,17 @@ def test_many_changes_are_told_in_groups_that_are_shared() -> None:
     everything = sum(len(chunk) for told in chunks.values() for chunk in told)
     held = sum(len(chunk) for chunk in {id(chunk): chunk for told in chunks.values() for chunk in told}.values())
     assert held < everything / 2
+
+
+def test_what_is_settled_is_told_to_those_who_join_alone() -> None:
+    broadcast: InterestBroadcast[Link] = InterestBroadcast()
+    broadcast.add(b"a", b"", 1, None)
+    broadcast.add(b"b", b"", 1, None)
+    assert broadcast.changes == 2
+    broadcast.settle()
+    assert (broadcast.changes, broadcast.pending) == (0, False)
+    member = Link("", isolated=False)
+    assert broadcast.join(member) == b"LS+ a\r\nLS+ b\r\n"
+    assert list(broadcast.distribute()) == []
+    broadcast.remove(b"a", b"", 1, None)
+    assert list(broadcast.distribute()) == [(member, b"LS- a\r\n")]

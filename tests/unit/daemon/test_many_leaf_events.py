@@ -1,0 +1,241 @@
+"""What a peer of a leaf link sends in one piece is handled in slices: others are served between two of them, in order, and nothing is lost."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import cast
+
+import pytest
+import trio
+
+from eyot_daemon.auth.configured import ConfigAuthenticator
+from eyot_daemon.auth.login import Peer
+from eyot_daemon.config.options import Options
+from eyot_daemon.leaf.held_events import HELD_EVENTS_MAX
+from eyot_daemon.leaf.link import LeafConnection
+from eyot_daemon.leaf.listener import LeafListener
+from eyot_daemon.net.transport import CLIENT_CLOSED, INTERNAL_ERROR
+from eyot_daemon.router import leaf_account
+from eyot_daemon.router.account import Account
+from eyot_daemon.router.account_setup import set_up_accounts
+from eyot_daemon.router.broker import Broker
+from eyot_daemon.router.subscription import CallbackDest, Kind, Origin, Subscription
+from eyot_daemon.turn.backpressure import Gate
+from eyot_daemon.turn.clock import ManualClock
+from eyot_sync.leaf.events import EVENTS_OF_A_TURN
+from support.leaf_peers import connect
+
+COUNT = 10 * EVENTS_OF_A_TURN
+ADDS = b"".join(b"LS+ s.%d\r\n" % number for number in range(COUNT))
+
+
+@dataclass
+class Wire:
+    """A transport that takes everything at once."""
+
+    session: LeafConnection | None = None
+    sent: bytearray = field(default_factory=bytearray)
+    held: Gate | None = None
+    closed: bool = False
+    backlog: int = 0
+
+    def input_waits(self) -> bool:
+        return False
+
+    def send(self) -> None:
+        assert self.session is not None
+        while self.session.out or self.session.refill():
+            self.sent += self.session.out
+            self.session.out.clear()
+
+    def close(self, *, linger: bool) -> None:
+        self.closed = True
+
+    def hold(self, gate: Gate) -> None:
+        self.held = gate
+
+    def admit(self, message_bytes_max: int) -> None: ...
+
+    @property
+    def is_read(self) -> bool:
+        return self.held is None or not self.held.is_shut
+
+
+class Fixture:
+    def __init__(self) -> None:
+        options = Options()
+        self.clock = ManualClock()
+        self.broker = Broker(options, clock=self.clock)
+        set_up_accounts(self.broker, options)
+        self.account: Account = self.broker.global_account
+        self.listener = LeafListener(self.broker.links, ConfigAuthenticator(options).leaf, cast(trio.Nursery, None))
+        self.heard: list[bytes] = []
+
+    def leaf(self, name: str = "a") -> tuple[LeafConnection, Wire]:
+        wire = Wire()
+        wire.session = link = self.listener._open(Peer(host="memory", port=1), "127.0.0.1", may_compress=False)
+        link.attach(wire)
+        link.start()
+        fields = {"user": "", "pass": "", "cluster": "", "version": "2.14.0", "name": name, "domain": name}
+        self.send(link, connect(**fields, server_id=name))
+        self.send(link, b"PONG\r\n")
+        assert link.established
+        wire.sent.clear()
+        return link, wire
+
+    def listen(self, subject: bytes) -> None:
+        def heard(
+            sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
+        ) -> None:
+            self.heard.append(bytes(payload))
+
+        self.account.subscribe(subject, CallbackDest(heard, Kind.SYSTEM, "test"))
+        self.broker.flush()
+
+    def send(self, link: LeafConnection, data: bytes) -> None:
+        """One read of a socket, and the end of the turn."""
+        link.received(data)
+        self.broker.flush()
+
+    def later_turn(self) -> bool:
+        """One turn that nobody's bytes begin; False: nothing is due."""
+        ran = bool(self.broker.timers.run_due(self.clock.monotonic(), 1))
+        self.broker.flush()
+        return ran
+
+    def rest(self) -> None:
+        while self.later_turn():
+            pass
+
+
+def handled(link: LeafConnection) -> int:
+    return len(link.peer_interest.subs)
+
+
+def test_others_are_answered_between_the_slices_and_the_sender_behind_them() -> None:
+    fixture = Fixture()
+    (link, wire), (other, heard) = fixture.leaf("a"), fixture.leaf("b")
+    fixture.send(link, ADDS + b"PING\r\n")
+    before = 0
+    while not wire.is_read:
+        assert before <= handled(link) <= before + EVENTS_OF_A_TURN
+        before = handled(link)
+        assert b"PONG" not in wire.sent
+        heard.sent.clear()
+        fixture.send(other, b"PING\r\n")
+        assert b"PONG\r\n" in heard.sent
+        assert fixture.later_turn()
+    assert handled(link) == COUNT
+    assert wire.sent.count(b"PONG\r\n") == 1
+
+
+def test_what_comes_meanwhile_waits_behind() -> None:
+    """A gate is passed for one read now and then."""
+    fixture = Fixture()
+    fixture.listen(b"n")
+    link, wire = fixture.leaf()
+    fixture.send(link, ADDS)
+    gate, wire.held = wire.held, None
+    fixture.send(link, b"LS- s.1\r\nLMSG n 2\r\nhi\r\nPING\r\n")
+    assert wire.held is gate
+    assert (fixture.heard, bytes(wire.sent)) == ([], b"")
+    fixture.rest()
+    assert (fixture.heard, bytes(wire.sent)) == ([b"hi"], b"PONG\r\n")
+    assert handled(link) == COUNT - 1
+    fixture.send(link, b"PING\r\n")
+    assert wire.sent.count(b"PONG\r\n") == 2
+
+
+def test_messages_between_interest_keep_their_order() -> None:
+    fixture = Fixture()
+    fixture.listen(b"n")
+    link, _ = fixture.leaf()
+    numbers = [b"%05d" % number for number in range(COUNT)]
+    fixture.send(link, b"".join(b"LS+ s.%b\r\nLMSG n 5\r\n%b\r\n" % (number, number) for number in numbers))
+    assert len(fixture.heard) == EVENTS_OF_A_TURN
+    fixture.rest()
+    assert fixture.heard == numbers
+
+
+def test_messages_alone_are_one_slice() -> None:
+    fixture = Fixture()
+    fixture.listen(b"n")
+    link, wire = fixture.leaf()
+    fixture.send(link, b"LMSG n 1\r\nx\r\n" * COUNT)
+    assert len(fixture.heard) == COUNT
+    assert wire.held is None
+
+
+def test_messages_that_came_before_the_end_are_delivered() -> None:
+    fixture = Fixture()
+    fixture.listen(b"n")
+    link, _ = fixture.leaf()
+    fixture.send(link, ADDS + b"LMSG n 4\r\nlast\r\n")
+    link.lost(CLIENT_CLOSED)
+    fixture.broker.flush()
+    assert fixture.heard == [b"last"]
+    fixture.rest()
+    assert link.peer_interest.subs == {}
+
+
+def kick(link: LeafConnection) -> None:
+    link.close("Kicked")
+
+
+def break_protocol(link: LeafConnection) -> None:
+    link.received(b"NONSENSE\r\n")
+
+
+@pytest.mark.parametrize("what", [kick, break_protocol])
+def test_a_link_that_ends_gets_no_later_turn(what: Callable[[LeafConnection], None]) -> None:
+    fixture = Fixture()
+    link, wire = fixture.leaf()
+    before = len(list(fixture.account.subscriptions()))
+    fixture.send(link, ADDS)
+    what(link)
+    fixture.rest()
+    assert link.closed
+    assert wire.closed
+    assert wire.is_read
+    assert len(list(fixture.account.subscriptions())) == before
+
+
+def test_what_is_held_is_bounded() -> None:
+    fixture = Fixture()
+    link, _ = fixture.leaf()
+    for _ in range(HELD_EVENTS_MAX // COUNT + 2):
+        link.received(ADDS)
+    assert handled(link) == COUNT
+    fixture.rest()
+    assert not link.session.events_wait
+
+
+def test_an_internal_error_in_a_later_turn_ends_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    fixture = Fixture()
+    link, _ = fixture.leaf()
+    fixture.send(link, ADDS)
+    monkeypatch.setattr(link, "peer_interest", None)
+    with monkeypatch.context() as patch:
+        patch.setattr(LeafConnection, "_leave", lambda self: None)
+        fixture.rest()
+    assert link.close_reason == INTERNAL_ERROR
+
+
+def test_much_changed_interest_is_passed_on_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wait gathers changes of a fleet; gathered without a bound they would make one long turn."""
+    monkeypatch.setattr(leaf_account, "PASS_ON_S_PER_LINK", 1.0)
+    fixture = Fixture()
+    (link, _), (_, heard) = fixture.leaf("a"), fixture.leaf("b")
+    fixture.send(link, b"LS+ few\r\n")
+    assert heard.sent == b""
+    told = []
+    fixture.send(link, ADDS)
+    while True:
+        told.append(heard.sent.count(b"LS+ s."))
+        if not fixture.later_turn():
+            break
+    steps = [after - before for before, after in itertools.pairwise(told)]
+    assert max(steps) <= leaf_account.PASS_ON_CHANGES_MAX + EVENTS_OF_A_TURN
+    assert told[-1] >= COUNT - leaf_account.PASS_ON_CHANGES_MAX
