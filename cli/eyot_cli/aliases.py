@@ -11,6 +11,7 @@ GROUPS: Final = {
         "c": "consumer",
         "con": "consumer",
         "ctx": "context",
+        "e": "events",
         "event": "events",
         "obj": "object",
         "publish": "pub",

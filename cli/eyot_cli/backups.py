@@ -25,7 +25,9 @@ from nats.aio.msg import Msg
 from eyot_cli.api import answer_of, ask
 from eyot_cli.failure import Failure
 from eyot_cli.names import stream_name
-from eyot_cli.show import console, count, print_json, progress, size
+from eyot_cli.show import console, count, print_json, progress, progress_option, size
+from eyot_cli.sizes import size_bytes
+from eyot_cli.stream_options import config_in
 from eyot_cli.target import Target
 
 META, DATA = "backup.json", "stream.tar.s2"
@@ -39,10 +41,27 @@ COMPLETE_S = 3600.0
 @click.command()
 @click.argument("stream", callback=stream_name)
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--no-consumers", is_flag=True, help="messages only")
+@click.option("--no-consumers/--consumers", default=False, help="messages only")
 @click.option("--check", is_flag=True, help="have the server check all messages first")
+@click.option(
+    "--chunk-size", callback=size_bytes, default="128KiB", metavar="SIZE", help="bytes of one message at most"
+)
+@click.option(
+    "--window-size", callback=size_bytes, metavar="SIZE", show_default="the server's", help="bytes under way at most"
+)
+@progress_option
 @click.pass_obj
-def backup(target: Target, stream: str, folder: Path, no_consumers: bool, check: bool) -> None:
+def backup(
+    target: Target,
+    /,
+    stream: str,
+    folder: Path,
+    no_consumers: bool,
+    check: bool,
+    chunk_size: int,
+    window_size: int | None,
+    shows: bool,
+) -> None:
     """Back STREAM up into FOLDER, which is created."""
     made = not folder.exists()
     try:
@@ -51,8 +70,10 @@ def backup(target: Target, stream: str, folder: Path, no_consumers: bool, check:
             if files.has(META) or files.has(DATA):
                 raise Failure(f"{folder} already holds a backup")
             with files.written(DATA) as file:
-                body = {"no_consumers": no_consumers, "jsck": check, "chunk_size": CHUNK_BYTES}
-                taken = target.with_client(lambda client: _take(target, client, stream, body, file))
+                body = {"no_consumers": no_consumers, "jsck": check, "chunk_size": chunk_size}
+                if window_size:
+                    body["window_size"] = window_size
+                taken = target.with_client(lambda client: _take(target, client, stream, body, file, shows=shows))
             with files.written(META) as file:
                 meta = {"config": taken["config"], "state": taken["state"]}
                 file.write(msgspec.json.format(msgspec.json.encode(meta), indent=2))
@@ -69,14 +90,16 @@ def backup(target: Target, stream: str, folder: Path, no_consumers: bool, check:
         console.print(f"{stream}: {count(state['messages'])} messages, {size(written)} in {folder}")
 
 
-async def _take(target: Target, client: Client, stream: str, body: dict[str, Any], file: BinaryIO) -> dict[str, Any]:
+async def _take(
+    target: Target, client: Client, stream: str, body: dict[str, Any], file: BinaryIO, *, shows: bool
+) -> dict[str, Any]:
     """Write the archive to `file` and return the answer to the request. Raises Failure."""
     receiver = _Receiver(client, file)
     inbox = client.new_inbox()
     await client.subscribe(inbox, cb=receiver.take)
     taken = await ask(target, client, f"STREAM.SNAPSHOT.{stream}", {"deliver_subject": inbox, **body})
     # Chunks are compressed: the stream's bytes are the most that may come.
-    with progress(f"{stream}, at most", taken["state"]["bytes"]) as moved:
+    with progress(f"{stream}, at most", taken["state"]["bytes"], shows=shows) as moved:
         await receiver.finished(moved)
     return taken
 
@@ -185,8 +208,17 @@ class _Receiver:
 
 @click.command()
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--config",
+    "file_of_config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="JSON of the configuration that it is to have, of the same name",
+)
+@click.option("--replicas", type=click.IntRange(min=1), metavar="N", help="copies in a cluster")
+@progress_option
 @click.pass_obj
-def restore(target: Target, folder: Path) -> None:
+def restore(target: Target, folder: Path, file_of_config: Path | None, replicas: int | None, shows: bool) -> None:
     """Restore a stream from the backup in FOLDER."""
     try:
         with Folder(folder) as files:
@@ -195,9 +227,14 @@ def restore(target: Target, folder: Path) -> None:
             name = meta["config"]["name"]
             if not isinstance(name, str):
                 raise Failure(f"{folder / META} is malformed: the stream's name is not a string")
-            body = {"config": meta["config"], "state": meta["state"]}
+            config = meta["config"] if file_of_config is None else config_in(file_of_config, "a stream's configuration")
+            if config.get("name") != name:
+                raise Failure(f"{file_of_config}: the backup is of the stream {name}: a restore cannot rename it")
+            if replicas is not None:
+                config["num_replicas"] = replicas
+            body = {"config": config, "state": meta["state"]}
             with files.read(DATA) as file:
-                answer = target.with_client(lambda client: _give(target, client, name, body, file))
+                answer = target.with_client(lambda client: _give(target, client, name, body, file, shows=shows))
     except FileNotFoundError as error:
         raise Failure(f"{folder} is not a backup: it has no {Path(error.filename).name}") from error
     except OSError as error:
@@ -213,10 +250,12 @@ def restore(target: Target, folder: Path) -> None:
         console.print(f"{name}: {count(state['messages'])} messages, {count(state['consumer_count'])} consumers")
 
 
-async def _give(target: Target, client: Client, name: str, body: dict[str, Any], file: BinaryIO) -> dict[str, Any]:
+async def _give(
+    target: Target, client: Client, name: str, body: dict[str, Any], file: BinaryIO, *, shows: bool
+) -> dict[str, Any]:
     begun = await ask(target, client, f"STREAM.RESTORE.{name}", body)
     subject = begun["deliver_subject"]
-    with progress(name, os.fstat(file.fileno()).st_size) as moved:
+    with progress(name, os.fstat(file.fileno()).st_size, shows=shows) as moved:
         while chunk := file.read(CHUNK_BYTES):
             said = await client.request(subject, chunk, timeout=IDLE_S)
             if said.data:

@@ -12,7 +12,7 @@ from nats.js.api import DeliverPolicy
 from eyot_cli.ages import age_ns
 from eyot_cli.answers import tell
 from eyot_cli.api import ask
-from eyot_cli.bucket_changes import change_bucket
+from eyot_cli.bucket_changes import change_bucket, republish_options, republished
 from eyot_cli.confirm import confirm, force
 from eyot_cli.kv_entries import PUT, entries, entry_json, key_of, operation_of, shortened
 from eyot_cli.kv_keys import KEY_COMMANDS
@@ -58,6 +58,7 @@ def kv() -> None:
 @click.option("--metadata", multiple=True, metavar="NAME=VALUE", help="metadata of the stream")
 @click.option("--mirror", metavar="BUCKET[@DOMAIN]", help="be a copy of this bucket")
 @click.option("--mirror-domain", metavar="DOMAIN", help="the same, by two options")
+@republish_options
 @click.option(
     "--source", "sources", multiple=True, callback=_bucket_names, metavar="BUCKET", help="copy its keys into this one"
 )
@@ -77,6 +78,9 @@ def add(
     metadata: tuple[str, ...],
     mirror: str | None,
     mirror_domain: str | None,
+    republish_source: str | None,
+    republish_destination: str | None,
+    republish_headers: bool,
     sources: tuple[str, ...],
 ) -> None:
     """Make BUCKET."""
@@ -99,6 +103,8 @@ def add(
         config["compression"] = "s2"
     if metadata:
         config["metadata"] = dict(map(name_value, metadata))
+    if again := republished(bucket, republish_source, republish_destination, republish_headers):
+        config["republish"] = again
     if sources:
         config["sources"] = [
             {"name": f"KV_{each}", "subject_transforms": [{"src": f"$KV.{each}.>", "dest": f"$KV.{bucket}.>"}]}
@@ -121,10 +127,38 @@ def add(
 @click.option("--max-bucket-size", "max_bytes", callback=size_bytes, metavar="SIZE", help="bytes of the bucket at most")
 @click.option("--replicas", "num_replicas", type=click.IntRange(1, 5), metavar="N", help="copies in a cluster")
 @click.option("--description", metavar="TEXT", help="what the bucket is for")
+@click.option(
+    "--marker-ttl",
+    "subject_delete_marker_ttl",
+    callback=age_ns,
+    metavar="TIME",
+    help="keys may have a --ttl, and leave a marker for so long",
+)
+@click.option("--compress/--no-compress", default=None, help="of a nats-server's files")
 @click.option("--metadata", multiple=True, metavar="NAME=VALUE", help="metadata, which keeps the other names")
+@click.option("--no-mirror", is_flag=True, help="be a mirror no longer")
+@republish_options
 @click.pass_obj
-def edit(target: Target, /, bucket: str, **given: Any) -> None:
+def edit(
+    target: Target,
+    /,
+    bucket: str,
+    compress: bool | None,
+    no_mirror: bool,
+    republish_source: str | None,
+    republish_destination: str | None,
+    republish_headers: bool,
+    **given: Any,
+) -> None:
     """Change what is given of BUCKET."""
+    if compress is not None:
+        given["compression"] = "s2" if compress else "none"
+    if given["subject_delete_marker_ttl"]:
+        given["allow_msg_ttl"] = True
+    given["republish"] = republished(bucket, republish_source, republish_destination, republish_headers)
+    if no_mirror:
+        # A bucket of its own: without the mirror it stores its keys itself.
+        given |= {"mirror": {}, "mirror_direct": False, "subjects": [f"$KV.{bucket}.>"]}
     with in_bucket("kv", bucket):
         found = target.with_client(lambda client: change_bucket(target, client, f"KV_{bucket}", given))
     tell(target, found, f"bucket {bucket} is changed")

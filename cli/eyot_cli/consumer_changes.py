@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -9,6 +10,7 @@ from nats.aio.client import Client
 
 from eyot_cli.answers import show_changes, tell
 from eyot_cli.api import ask
+from eyot_cli.config_files import edited, instead_options, interactive_option, went_elsewhere
 from eyot_cli.confirm import confirm, force
 from eyot_cli.consumer_options import changed_consumer, options_of_consumer
 from eyot_cli.failure import Failure
@@ -33,8 +35,11 @@ async def _create(
 @_of_stream
 @_named
 @options_of_consumer(new=True)
+@instead_options
 @click.pass_obj
-def add(target: Target, /, stream: str, name: str, ephemeral: bool, **given: Any) -> None:
+def add(
+    target: Target, /, stream: str, name: str, ephemeral: bool, validate: bool, output: Path | None, **given: Any
+) -> None:
     """Make the consumer NAME of STREAM, or change it.
 
     Without --ack it needs explicit acks, and none with --target.
@@ -47,6 +52,8 @@ def add(target: Target, /, stream: str, name: str, ephemeral: bool, **given: Any
         config["durable_name"] = name
     if config["deliver_policy"] == "last_per_subject" and not config.get("filter_subjects"):
         config.setdefault("filter_subject", ">")
+    if went_elsewhere(target, config, "consumer", validate=validate, output=output):
+        return
     found = target.with_client(lambda client: _create(target, client, stream, config))
     tell(target, found, f"consumer {name} of {stream} is there")
 
@@ -56,9 +63,12 @@ def add(target: Target, /, stream: str, name: str, ephemeral: bool, **given: Any
 @_named
 @options_of_consumer(new=False)
 @click.option("--dry-run", is_flag=True, help="show what would change, with exit status 1 if anything")
+@interactive_option
 @force
 @click.pass_obj
-def edit(target: Target, /, stream: str, name: str, force: bool, dry_run: bool, **given: Any) -> None:
+def edit(
+    target: Target, /, stream: str, name: str, force: bool, dry_run: bool, interactive: bool, **given: Any
+) -> None:
     """Change what is given of the consumer NAME of STREAM.
 
     With --config the file is the whole configuration, and the other options change it.
@@ -67,6 +77,8 @@ def edit(target: Target, /, stream: str, name: str, force: bool, dry_run: bool, 
     async def change(client: Client) -> dict[str, Any] | None:
         before = (await ask(target, client, f"CONSUMER.INFO.{stream}.{name}", {}))["config"]
         after = changed_consumer(before, dict(given), replace=True) | {"name": name}
+        if interactive:
+            after = edited(after, "consumer") | {"name": name}
         after = {member: value for member, value in after.items() if not (member == "backoff" and not value)}
         if not show_changes(target, before | {"name": name}, after, dry_run=dry_run):
             return None

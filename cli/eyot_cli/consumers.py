@@ -20,6 +20,7 @@ from eyot_cli.show import (
     console,
     count,
     names_option,
+    no_select_option,
     print_json,
     print_names,
     print_raw,
@@ -43,6 +44,7 @@ def consumer() -> None:
 
 @consumer.command("ls")
 @click.argument("stream", callback=stream_name)
+@no_select_option
 @names_option
 @click.pass_obj
 def listing(target: Target, stream: str, names: bool) -> None:
@@ -70,6 +72,7 @@ def listing(target: Target, stream: str, names: bool) -> None:
 @consumer.command("state")
 @click.argument("stream", callback=stream_name)
 @click.argument("name", callback=stream_name)
+@no_select_option
 @click.pass_obj
 def state(target: Target, stream: str, name: str) -> None:
     """Show how far one consumer is."""
@@ -84,6 +87,7 @@ def state(target: Target, stream: str, name: str) -> None:
 @consumer.command("info")
 @click.argument("stream", callback=stream_name)
 @click.argument("name", callback=stream_name)
+@no_select_option
 @click.pass_obj
 def details(target: Target, stream: str, name: str) -> None:
     """Show configuration and state of one consumer."""

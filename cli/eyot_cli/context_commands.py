@@ -61,14 +61,17 @@ def list_contexts(target: Target, names: bool) -> None:
 
 @context.command("show")
 @click.argument("name", required=False, shell_complete=_names)
+@click.option("--connect", is_flag=True, help="connect with it, too")
 @click.pass_obj
-def show(target: Target, name: str | None) -> None:
+def show(target: Target, name: str | None, connect: bool) -> None:
     """Show the context NAME, or the one in use."""
     name = name or target.context_name()
     if name is None:
         raise Failure("no context is selected: name one, or eyot context select NAME")
     found = contexts.members(name)
     contexts.checked(name, found)
+    if connect:
+        replace(target, context=name).with_client(lambda client: client.flush())
     shown = {key: "***" if key in _SECRETS and value else value for key, value in found.items()}
     if isinstance(proxy := shown.get("socks_proxy"), str):
         shown["socks_proxy"] = without_login(proxy)

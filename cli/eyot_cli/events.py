@@ -8,21 +8,24 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
 
+from eyot_cli.ages import age_ns
 from eyot_cli.failure import Failure
 from eyot_cli.messages import next_of
+from eyot_cli.moments import ago
+from eyot_cli.names import stream_name
 from eyot_cli.show import console, print_json, print_line, span
-from eyot_cli.stored import payload_member
+from eyot_cli.stored import in_order, payload_member
 from eyot_cli.target import Target
 from eyot_wire.quoting import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncGenerator, Iterator
 
     from nats.aio.client import Client
     from nats.aio.msg import Msg
@@ -80,7 +83,10 @@ _DEPTH: Final = 6
     "--subjects", multiple=True, metavar="SUBJECT", help="events on this subject too; may be given several times"
 )
 @click.option("--filter", "pattern", metavar="REGEX", help="only events whose JSON this matches, upper or lower case")
+@click.option("--stream", callback=stream_name, metavar="STREAM", help="events that this stream holds, and no others")
+@click.option("--since", callback=age_ns, metavar="TIME", help="with --stream: from so long ago on, not from the first")
 @click.option("--short", is_flag=True, help="one line for each event")
+@click.option("--cloudevent", is_flag=True, help="one CloudEvents 1.0 document for each event")
 @click.option("--count", "-n", type=click.IntRange(min=1), help="end after so many events")
 @click.pass_obj
 def events(
@@ -91,37 +97,58 @@ def events(
     srv_advisory: bool,
     subjects: tuple[str, ...],
     pattern: str | None,
+    stream: str | None,
+    since: int | None,
     short: bool,
+    cloudevent: bool,
     count: int | None,
 ) -> None:
     """Show advisories and metrics as they happen.
 
     Server advisories are for users of the system account, JetStream advisories and metrics for users of the stream's
-    account. --json prints one document for each event: the event itself.
+    account. --json prints one document for each event: the event itself. With --stream the events are read that a stream
+    with the subjects of advisories holds, and then those that it stores.
     """
     wanted = _regex(pattern)
+    if since is not None and stream is None:
+        raise click.UsageError("--since says where in a stream to begin: --stream names it")
+    if stream is not None and (everything or js_advisory or js_metric or subjects):
+        raise click.UsageError(
+            "--stream reads what the stream holds: leave out --all, --js-advisory, --js-metric and --subjects"
+        )
     server = srv_advisory or everything
     own = [
         *((f"{target.event_prefix}.ADVISORY.>",) if js_advisory or everything else ()),
         *((f"{target.event_prefix}.METRIC.>",) if js_metric or everything else ()),
         *subjects,
     ]
-    if not server and not own:
+    if not server and not own and stream is None:
         raise click.UsageError(
             "no events are chosen: leave out --no-srv-advisory, or add --js-advisory, --js-metric or --subjects"
         )
 
-    async def listen(client: CommandClient) -> None:
+    async def live(client: CommandClient) -> AsyncGenerator[Msg, None]:
         chosen = [*(SERVER_ADVISORIES if server and await _is_system(target, client, own) else ()), *own]
         arrived = await _subscribe(client, chosen)
         if not target.as_json:
             print_line(f"Listening to {', '.join(chosen)}", error=True)
+        while True:
+            yield await next_of(target, client, arrived)
+
+    async def listen(client: CommandClient) -> None:
+        if stream is None:
+            found = live(client)
+        else:
+            start = None if since is None else ago(since)
+            found = in_order(target, client, stream, ">", start_time=start, follow=True)
         left = count
-        while left != 0:
-            message = await next_of(target, client, arrived)
-            if wanted.search(message.data.decode("utf-8", "replace")):
-                _print_event(target, message, short=short)
-                left = None if left is None else left - 1
+        async with aclosing(found) as messages:
+            async for message in messages:
+                if wanted.search(message.data.decode("utf-8", "replace")):
+                    _print_event(target, message, short=short, cloudevent=cloudevent)
+                    left = None if left is None else left - 1
+                if left == 0:
+                    return
 
     target.with_client(listen)
 
@@ -159,7 +186,7 @@ async def _is_system(target: Target, client: Client, other: list[str]) -> bool:
     return False
 
 
-def _print_event(target: Target, message: Msg, *, short: bool) -> None:
+def _print_event(target: Target, message: Msg, *, short: bool, cloudevent: bool) -> None:
     """Print one event, at once also into a pipe."""
     try:
         event = msgspec.json.decode(message.data)
@@ -167,11 +194,24 @@ def _print_event(target: Target, message: Msg, *, short: bool) -> None:
         event = None
     if not isinstance(event, dict):
         event = payload_member("payload", message.data)
-    if target.as_json:
+    if cloudevent:
+        print_json(_cloud_event(message.subject, event))
+    elif target.as_json:
         print_json(event if "type" in event else {"subject": message.subject} | event)
     else:
         _print_text(message.subject, event, short=short)
     sys.stdout.flush()
+
+
+def _cloud_event(subject: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Return an event in the envelope of CloudEvents 1.0, whose members are those of the `nats` tool."""
+    kind = str(event.get("type", ""))
+    # io.nats.SOURCE.SUBJECT.v1.NAME; events of a server without a type are named by where they were published
+    parts = kind.split(".")
+    source, about = (parts[2], parts[3]) if len(parts) > 3 else ("server", subject)
+    told = {"type": kind or subject, "time": _time(event), "id": event.get("id"), "source": f"urn:nats:{source}",
+            "specversion": "1.0", "subject": about}  # fmt: skip
+    return {name: value for name, value in told.items() if value} | {"data": event}
 
 
 def _print_text(subject: str, event: dict[str, Any], *, short: bool) -> None:
@@ -196,9 +236,12 @@ def _title(kind: str, subject: str) -> str:
 
 def _clock(event: dict[str, Any]) -> str:
     """Return the event's time to the second, as the server writes it; that of its server without one of its own."""
+    return re.sub(r"\.\d+", "", _time(event)).replace("T", " ")
+
+
+def _time(event: dict[str, Any]) -> str:
     server = event.get("server")
-    time = event.get("timestamp") or (server.get("time") if isinstance(server, dict) else None) or ""
-    return re.sub(r"\.\d+", "", str(time)).replace("T", " ")
+    return str(event.get("timestamp") or (server.get("time") if isinstance(server, dict) else None) or "")
 
 
 def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:

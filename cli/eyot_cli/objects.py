@@ -41,9 +41,13 @@ from eyot_cli.show import console, count, names_option, print_json, print_names,
 from eyot_cli.sizes import size_bytes
 from eyot_cli.stored import in_order, stored_of
 from eyot_cli.stream_info import every_stream, info_of
+from eyot_cli.stream_options import name_value
 from eyot_cli.target import Target
 
 FILE = click.Path(dir_okay=False, path_type=Path)
+_progress = click.option(
+    "--progress/--no-progress", default=False, expose_value=False, help="as in the nats tool; eyot shows none here"
+)
 
 
 @click.group("object", cls=AliasGroup)
@@ -58,6 +62,8 @@ def objects() -> None:
 @click.option("--storage", type=click.Choice(["file", "memory"]), default="file", help="file is on flash")
 @click.option("--replicas", type=click.IntRange(1, 5), default=1, help="copies in a cluster")
 @click.option("--description", default="", metavar="TEXT", help="what the bucket is for")
+@click.option("--compress/--no-compress", default=False, help="of a nats-server's files")
+@click.option("--metadata", multiple=True, metavar="NAME=VALUE", help="metadata of the stream")
 @click.pass_obj
 def add(
     target: Target,
@@ -67,13 +73,19 @@ def add(
     storage: str,
     replicas: int,
     description: str,
+    compress: bool,
+    metadata: tuple[str, ...],
 ) -> None:
     """Make BUCKET."""
-    config = {
+    config: dict[str, Any] = {
         "name": f"OBJ_{bucket}", "subjects": [f"$O.{bucket}.C.>", f"$O.{bucket}.M.>"], "description": description,
         "max_age": ttl or 0, "max_bytes": max_bucket_size or -1, "max_msgs": -1, "max_consumers": -1, "storage": storage,
         "num_replicas": replicas, "retention": "limits", "discard": "new", "allow_rollup_hdrs": True, "allow_direct": True,
     }  # fmt: skip
+    if compress:
+        config["compression"] = "s2"
+    if metadata:
+        config["metadata"] = dict(map(name_value, metadata))
     with in_bucket("object", bucket):
         found = target.with_client(lambda client: ask(target, client, f"STREAM.CREATE.OBJ_{bucket}", config))
     tell(target, found, f"bucket {bucket} is made")
@@ -180,6 +192,7 @@ def details(target: Target, bucket: str, name: str | None) -> None:
 @click.option("--header", "-H", multiple=True, metavar="NAME:VALUE", help="a header; may be given several times")
 @click.option("--chunk-size", callback=size_bytes, metavar="SIZE", help="bytes of one message at most; 128K without it")
 @click.option("--force", "-f", is_flag=True, expose_value=False, help="as in the nats tool; eyot does not ask")
+@_progress
 @click.pass_obj
 def put(
     target: Target,
@@ -221,6 +234,7 @@ def put(
 @click.option(
     "--output", "-O", type=FILE, metavar="FILE", help="where it goes (`-`: standard output); its name without it"
 )
+@_progress
 @force
 @click.pass_obj
 def get(target: Target, bucket: str, name: str, output: Path | None, force: bool) -> None:

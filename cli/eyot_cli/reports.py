@@ -9,7 +9,7 @@ import click
 
 from eyot_cli.consumer_info import consumer_of, every_consumer
 from eyot_cli.names import stream_name
-from eyot_cli.show import console, count, print_json, print_table, size, span
+from eyot_cli.show import all_option, console, count, plain_option, print_json, print_table, size, span
 from eyot_cli.stream_info import every_stream, info_of
 from eyot_cli.target import Target
 from eyot_cli.watch import watch_option, watched
@@ -36,20 +36,23 @@ _ORDERS: dict[str, Callable[[StreamInfo], Any]] = {
 @click.option("--messages", "-m", is_flag=True, help="those with the most messages first")
 @click.option("--name", "-n", is_flag=True, help="by name")
 @click.option("--storage", "-t", is_flag=True, help="by storage")
+@all_option
+@plain_option
 @watch_option
 @click.pass_obj
-def stream_report(target: Target, /, subject: str | None, watch_s: float | None, **orders: bool) -> None:
+def stream_report(target: Target, /, subject: str | None, plain: bool, watch_s: float | None, **orders: bool) -> None:
     """Compare the streams of the account, the largest first."""
     order = next((key for name, key in _ORDERS.items() if orders[name]), lambda each: -each.state.bytes)
     watched(
         target,
         watch_s,
         lambda: target.with_client(lambda client: every_stream(target, client, subject=subject)),
-        lambda found: _streams(target, found, order),
+        lambda found: _streams(target, found, order, plain=plain),
     )
 
 
-def _streams(target: Target, found: list[dict[str, Any]], order: Callable[[StreamInfo], Any]) -> None:
+def _streams(target: Target, found: list[dict[str, Any]], order: Callable[[StreamInfo], Any], *, plain: bool) -> None:
+    number, length = (str, str) if plain else (count, size)
     infos = sorted(map(info_of, found), key=lambda each: (order(each), each.config.name))
     if target.as_json:
         print_json(
@@ -58,31 +61,33 @@ def _streams(target: Target, found: list[dict[str, Any]], order: Callable[[Strea
         return
     columns = ("Stream", "Storage", ">Consumers", ">Messages", ">Bytes", ">Deleted", ">Subjects", "Last message")
     rows = [
-        (each.config.name, each.config.storage, count(each.state.consumer_count), count(each.state.messages),
-         size(each.state.bytes), count(each.state.num_deleted), count(each.state.num_subjects),
+        (each.config.name, each.config.storage, number(each.state.consumer_count), number(each.state.messages),
+         length(each.state.bytes), number(each.state.num_deleted), number(each.state.num_subjects),
          each.state.last_ts if each.state.messages else "none")
         for each in infos
     ]  # fmt: skip
     print_table("Streams", columns, rows, "none in this account")
     messages, held = sum(each.state.messages for each in infos), sum(each.state.bytes for each in infos)
-    console.print(f"{count(len(infos))} streams, {count(messages)} messages, {size(held)}")
+    console.print(f"{number(len(infos))} streams, {number(messages)} messages, {length(held)}")
 
 
 @click.command("report")
 @click.argument("stream", callback=stream_name)
+@plain_option
 @watch_option
 @click.pass_obj
-def consumer_report(target: Target, stream: str, watch_s: float | None) -> None:
+def consumer_report(target: Target, stream: str, plain: bool, watch_s: float | None) -> None:
     """Compare the consumers of STREAM, the furthest behind first."""
     watched(
         target,
         watch_s,
         lambda: target.with_client(lambda client: every_consumer(target, client, stream)),
-        lambda found: _consumers(target, stream, found),
+        lambda found: _consumers(target, stream, found, plain=plain),
     )
 
 
-def _consumers(target: Target, stream: str, found: list[dict[str, Any]]) -> None:
+def _consumers(target: Target, stream: str, found: list[dict[str, Any]], *, plain: bool) -> None:
+    number = str if plain else count
     infos = sorted(map(consumer_of, found), key=lambda each: (-each.num_pending, each.name))
     if target.as_json:
         members = ("name", "num_pending", "num_ack_pending", "num_redelivered", "num_waiting", "ack_floor")
@@ -95,8 +100,8 @@ def _consumers(target: Target, stream: str, found: list[dict[str, Any]]) -> None
         assert config is not None, "checked"
         rows.append(
             (each.name, "push" if config.deliver_subject else "pull", config.ack_policy, span(config.ack_wait / 1e9),
-             count(each.num_pending), count(each.num_ack_pending), count(each.num_redelivered),
-             count(each.ack_floor.stream_seq))
+             number(each.num_pending), number(each.num_ack_pending), number(each.num_redelivered),
+             number(each.ack_floor.stream_seq))
         )  # fmt: skip
     print_table(f"Consumers of {stream} by backlog", columns, rows, "none")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from eyot_cli.refusals import no_responders, refusal
 from eyot_cli.seconds import seconds
 from eyot_cli.show import print_json, print_payload, print_raw, raw_option
 from eyot_cli.target import Target
+from eyot_cli.translating import Translation, translate_option
 
 
 class Wanted(NamedTuple):
@@ -62,8 +63,10 @@ class Wanted(NamedTuple):
     help="how long to wait for each answer after the first",
 )
 @click.option("--wait-for-empty", is_flag=True, help="wait for answers until an empty one comes")
+@click.option("--wait/--no-wait", "-w", default=True, hidden=True, expose_value=False, help="without effect")
 @payload_options
 @raw_option
+@translate_option
 @click.pass_obj
 def request(
     target: Target,
@@ -77,6 +80,7 @@ def request(
     send_on: str,
     templates: bool,
     raw: bool,
+    translate: Translation | None,
 ) -> None:
     """Send a request to SUBJECT and print the answer.
 
@@ -87,14 +91,17 @@ def request(
     context = click.get_current_context()
     pause_s = None if reply_timeout is None else seconds(context, context.command.params[0], reply_timeout)
     wanted = Wanted(0 if wait_for_empty else replies, target.timeout_s, pause_s, wait_for_empty)
-    show = print_raw if raw else _print_answer
+
+    async def show(answer: Msg) -> None:
+        data = answer.data if translate is None else await translate.of(answer.data, subject=answer.subject)
+        (print_raw if raw else _print_answer)(data)
 
     async def ask(client: CommandClient) -> None:
         async for part in payloads(target, client, payload, send_on):
             for number in range(1, count + 1):
                 filled, body, headers = filling.message(part, number)
                 if wanted.number == 1:
-                    show((await _one_answer(client, filled, body, headers, wanted.timeout_s)).data)
+                    await show(await _one_answer(client, filled, body, headers, wanted.timeout_s))
                 else:
                     await _print_answers(client, filled, body, headers, wanted, show)
 
@@ -118,7 +125,7 @@ async def _print_answers(
     body: bytes,
     headers: dict[str, str] | None,
     wanted: Wanted,
-    show: Callable[[bytes], None],
+    show: Callable[[Msg], Awaitable[None]],
 ) -> None:
     """Send a request and print the answers that are wanted. Raises Failure if fewer come."""
     inbox = client.new_inbox()
@@ -138,7 +145,7 @@ async def _print_answers(
                 is_done = True
                 continue
             got += 1
-            show(answer.data)
+            await show(answer)
             is_done = got == wanted.number
     await answers.unsubscribe()
     if wanted.until_empty and not is_done:

@@ -115,6 +115,17 @@ def print_raw(data: bytes) -> None:
 #: The option of commands that print messages
 raw_option = click.option("--raw", "-r", is_flag=True, help="payloads alone, byte by byte")
 
+#: Options of the nats tool that say what eyot does anyway.
+all_option = click.option(
+    "--all", "-a", is_flag=True, expose_value=False, help="as in the nats tool; eyot hides no stream"
+)
+no_select_option = click.option(
+    "--no-select", is_flag=True, expose_value=False, help="as in the nats tool; eyot offers no list to choose from"
+)
+#: The option of reports: numbers without units and commas
+plain_option = click.option("--raw", "-r", "plain", is_flag=True, help="plain numbers, without units")
+progress_option = click.option("--progress/--no-progress", "shows", default=True, help="a bar on a terminal")
+
 
 def print_json(value: object) -> None:
     """Print one JSON document."""
@@ -177,12 +188,12 @@ def _print_records(title: str, names: Sequence[str], rows: Sequence[Sequence[Tex
 
 
 @contextmanager
-def progress(words: str, total: int) -> Iterator[Callable[[int], None]]:
+def progress(words: str, total: int, *, shows: bool = True) -> Iterator[Callable[[int], None]]:
     """Show a bar on standard error while bytes move, on a terminal only. Yields what counts moved bytes.
 
     `total`: how many there are, or how many at most; the bar goes at the end.
     """
-    if not sys.stderr.isatty():
+    if not shows or not sys.stderr.isatty():
         yield lambda moved: None
         return
     from rich.console import Console

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -9,6 +10,7 @@ from nats.aio.client import Client
 
 from eyot_cli.answers import show_changes, tell
 from eyot_cli.api import ask
+from eyot_cli.config_files import edited, instead_options, interactive_option, went_elsewhere
 from eyot_cli.confirm import confirm, force
 from eyot_cli.names import stream_name
 from eyot_cli.show import count
@@ -32,12 +34,15 @@ STREAM_DEFAULTS: dict[str, Any] = {
 @click.command("add")
 @click.argument("name", callback=stream_name)
 @options_of_stream(new=True)
+@instead_options
 @click.pass_obj
-def add(target: Target, /, name: str, **given: Any) -> None:
+def add(target: Target, /, name: str, validate: bool, output: Path | None, **given: Any) -> None:
     """Make the stream NAME."""
     config = changed_config(STREAM_DEFAULTS, given) | {"name": name}
     if not any(config.get(each) for each in ("subjects", "mirror", "sources")):
         config["subjects"] = [name]
+    if went_elsewhere(target, config, "stream", validate=validate, output=output):
+        return
     found = target.with_client(lambda client: ask(target, client, f"STREAM.CREATE.{name}", config))
     tell(target, found, f"stream {name} is made")
 
@@ -46,9 +51,10 @@ def add(target: Target, /, name: str, **given: Any) -> None:
 @click.argument("name", callback=stream_name)
 @options_of_stream(new=False)
 @click.option("--dry-run", is_flag=True, help="show what would change, with exit status 1 if anything")
+@interactive_option
 @force
 @click.pass_obj
-def edit(target: Target, /, name: str, force: bool, dry_run: bool, **given: Any) -> None:
+def edit(target: Target, /, name: str, force: bool, dry_run: bool, interactive: bool, **given: Any) -> None:
     """Change what is given of the stream NAME.
 
     With --config the file is the whole configuration, and the other options change it.
@@ -57,6 +63,8 @@ def edit(target: Target, /, name: str, force: bool, dry_run: bool, **given: Any)
     async def change(client: Client) -> dict[str, Any] | None:
         before = (await ask(target, client, f"STREAM.INFO.{name}", {}))["config"]
         after = changed_config(before, dict(given), replace=True) | {"name": name}
+        if interactive:
+            after = edited(after, "stream") | {"name": name}
         if not show_changes(target, before, after, dry_run=dry_run):
             return None
         confirm(f"change the stream {name}?", forced=force)

@@ -11,7 +11,7 @@ import click
 from eyot_cli.ages import age_ns
 from eyot_cli.moments import age_of
 from eyot_cli.show import count, names_option, print_json, print_names, print_table
-from eyot_cli.stream_info import every_stream, info_of
+from eyot_cli.stream_info import every_stream, info_of, needed_level
 from eyot_cli.target import Target
 from eyot_wire.jetstream.stream import StreamInfo
 from eyot_wire.subject import is_subset
@@ -28,6 +28,7 @@ _Rule = Callable[[StreamInfo], bool]
 @click.option("--replicas", type=int, metavar="N", help="with so many copies, or fewer")
 @click.option("--sourced", is_flag=True, help="with sources")
 @click.option("--mirrored", is_flag=True, help="that are mirrors")
+@click.option("--api-level", type=int, metavar="N", help="that need this API level, or a higher one")
 @click.option("--invert", is_flag=True, help="that fit none of what is given")
 @names_option
 @click.pass_obj
@@ -65,4 +66,6 @@ def _rules(given: dict[str, Any]) -> list[_Rule]:
         rules.append(lambda info: bool(info.config.sources))
     if given["mirrored"]:
         rules.append(lambda info: info.config.mirror is not None)
+    if (level := given["api_level"]) is not None:
+        rules.append(lambda info: needed_level(info.config.metadata) >= level)
     return rules

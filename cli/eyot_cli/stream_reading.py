@@ -12,16 +12,18 @@ from eyot_cli.api import ask
 from eyot_cli.moments import ago
 from eyot_cli.names import stream_name
 from eyot_cli.show import count, names_option, print_json, print_names, print_raw, print_table, raw_option
-from eyot_cli.stored import get_stored, in_order, print_stored, stored_of
+from eyot_cli.stored import Stored, get_stored, in_order, print_stored, stored_of
 from eyot_cli.target import Target
+from eyot_cli.translating import Translation, translate_option
 
 
 @click.command("get")
 @click.argument("name", callback=stream_name)
 @click.argument("seq", type=click.IntRange(min=1), required=False)
 @click.option("--last-for", "-S", metavar="SUBJECT", help="the last message of this subject")
+@translate_option
 @click.pass_obj
-def get(target: Target, name: str, seq: int | None, last_for: str | None) -> None:
+def get(target: Target, name: str, seq: int | None, last_for: str | None, translate: Translation | None) -> None:
     """Print one message of the stream NAME.
 
     It is named by its sequence, or as the last of a subject.
@@ -29,7 +31,17 @@ def get(target: Target, name: str, seq: int | None, last_for: str | None) -> Non
     if (seq is None) == (last_for is None):
         raise click.UsageError("one of SEQ and --last-for is needed")
     which: dict[str, Any] = {"seq": seq} if last_for is None else {"last_by_subj": last_for}
-    print_stored(target, name, target.with_client(lambda client: get_stored(target, client, name, which)))
+
+    async def read(client: Client) -> Stored:
+        return await _translated(translate, name, await get_stored(target, client, name, which))
+
+    print_stored(target, name, target.with_client(read))
+
+
+async def _translated(translate: Translation | None, stream: str, message: Stored) -> Stored:
+    if translate is None:
+        return message
+    return message._replace(data=await translate.of(message.data, subject=message.subject, stream=stream))
 
 
 @click.command("view")
@@ -40,6 +52,7 @@ def get(target: Target, name: str, seq: int | None, last_for: str | None) -> Non
 @click.option("--since", callback=age_ns, metavar="TIME", help="what was stored since a time ago: 1h")
 @click.option("--count", "-n", "most", type=click.IntRange(min=1), default=20, help="end after so many")
 @raw_option
+@translate_option
 @click.pass_obj
 def view(
     target: Target,
@@ -50,6 +63,7 @@ def view(
     since: int | None,
     most: int,
     raw: bool,
+    translate: Translation | None,
 ) -> None:
     """Print messages of the stream NAME in order.
 
@@ -62,10 +76,11 @@ def view(
     async def show(client: Client) -> None:
         read = in_order(target, client, name, subject, start_seq=start_seq, start_time=begin, most=size or most)
         async for message in read:
+            found = await _translated(translate, name, stored_of(message))
             if raw:
-                print_raw(message.data)
+                print_raw(found.data)
             else:
-                print_stored(target, name, stored_of(message))
+                print_stored(target, name, found)
 
     target.with_client(show)
 

@@ -10,7 +10,18 @@ from eyot_cli.api import ask
 from eyot_cli.lazy import AliasGroup
 from eyot_cli.names import stream_name
 from eyot_cli.reports import stream_report
-from eyot_cli.show import console, count, names_option, print_json, print_names, print_table, size, span
+from eyot_cli.show import (
+    all_option,
+    console,
+    count,
+    names_option,
+    no_select_option,
+    print_json,
+    print_names,
+    print_table,
+    size,
+    span,
+)
 from eyot_cli.stream_changes import STREAM_CHANGES
 from eyot_cli.stream_find import stream_find
 from eyot_cli.stream_info import every_stream, info_of
@@ -27,6 +38,7 @@ def stream() -> None:
 
 @stream.command("ls")
 @click.option("--subject", metavar="SUBJECT", help="only streams that store messages of it")
+@all_option
 @names_option
 @watch_option
 @click.pass_obj
@@ -61,6 +73,7 @@ def _list(target: Target, found: list[dict[str, Any]], names: bool) -> None:
 @stream.command("info")
 @click.argument("name", callback=stream_name)
 @click.option("--state", "only_state", is_flag=True, help="what it holds alone")
+@no_select_option
 @click.pass_obj
 def details(target: Target, name: str, only_state: bool) -> None:
     """Show configuration and state of one stream."""
@@ -89,6 +102,7 @@ def details(target: Target, name: str, only_state: bool) -> None:
 
 @stream.command("state")
 @click.argument("name", callback=stream_name)
+@no_select_option
 @click.pass_obj
 def state(target: Target, name: str) -> None:
     """Show what one stream holds."""

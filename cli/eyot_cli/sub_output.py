@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -21,6 +19,7 @@ from eyot_cli.private_files import write_private
 from eyot_cli.show import console, print_line, print_raw, raw_option
 from eyot_cli.stored import print_stored, stored_of
 from eyot_cli.target import Target
+from eyot_cli.translating import Translation, translate_option
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -34,7 +33,7 @@ def output_options(command: F) -> F:
         click.option(
             "--dump", metavar="FOLDER", help="write each message into a JSON file there; `-`: print with NULs"
         ),
-        click.option("--translate", metavar="COMMAND", help="show what this command makes of each payload"),
+        translate_option,
         click.option("--delta-time", "-d", is_flag=True, help="show the time since the beginning"),
         click.option("--timestamp", "-t", is_flag=True, help="show the time of arrival"),
         click.option("--subjects-only", is_flag=True, help="subjects alone"),
@@ -57,7 +56,7 @@ class Output:
         subjects_only: bool,
         timestamp: bool,
         delta_time: bool,
-        translate: str | None,
+        translate: Translation | None,
         dump: str | None,
     ) -> None:
         self.needs_no_payload = headers_only or subjects_only
@@ -66,7 +65,7 @@ class Output:
         self._subjects_only = subjects_only
         self._timestamp = timestamp
         self._began = time.monotonic() if delta_time else None
-        self._translate = None if translate is None else shlex.split(translate)
+        self._translate = translate
         self._folder = None if dump in (None, "-") else Path(str(dump))
         self._nul = dump == "-"
         if timestamp and delta_time:
@@ -84,7 +83,8 @@ class Output:
     async def show(self, message: Msg, number: int, *, stored: bool) -> None:
         """Show one message, the `number`th. `stored`: it is one of a stream."""
         if self._translate is not None:
-            message.data = await self._translated(message.data)
+            in_stream = message.metadata.stream if stored else ""
+            message.data = await self._translate.of(message.data, subject=message.subject, stream=in_stream)
         if self.needs_no_payload:
             message.data = b""
         if self._nul or self._folder is not None:
@@ -122,17 +122,3 @@ class Output:
             sys.stdout.buffer.flush()
         else:
             write_private(self._folder / f"{number}.json", data)
-
-    async def _translated(self, data: bytes) -> bytes:
-        """Return what the command makes of a payload. Raises Failure if it fails."""
-        assert self._translate is not None, "asked by the caller"
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *self._translate, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-            )
-        except (OSError, IndexError) as error:
-            raise Failure(f"--translate: {getattr(error, 'strerror', None) or 'no command'}") from error
-        made, _ = await process.communicate(data)
-        if process.returncode:
-            raise Failure(f"--translate: {self._translate[0]} ended with status {process.returncode}")
-        return made.rstrip(b"\n")

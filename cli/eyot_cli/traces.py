@@ -35,6 +35,8 @@ class Event(msgspec.Struct):
     """A step: `in`, `sm` (mapped), `si` (service import), `se` (stream import), `js` (stream) or `eg` (egress)."""
 
     type: str = ""
+    #: when, as its server writes it
+    ts: str = ""
     kind: int = 0
     cid: int = 0
     name: str = ""
@@ -78,6 +80,7 @@ class Report(msgspec.Struct):
 @click.command("trace")
 @click.argument("subject", callback=subject_to_publish)
 @click.argument("payload", default="")
+@click.option("--timestamp", "-T", is_flag=True, help="show the time of each step")
 @click.option("--deliver", is_flag=True, help="deliver the message, too")
 @click.option("--header", "-H", multiple=True, metavar="NAME:VALUE", help="a header; may be given several times")
 @click.option(
@@ -89,7 +92,15 @@ class Report(msgspec.Struct):
     help="how long to wait for reports at most",
 )
 @click.pass_obj
-def trace(target: Target, subject: str, payload: str, deliver: bool, header: tuple[str, ...], timeout_s: float) -> None:
+def trace(
+    target: Target,
+    subject: str,
+    payload: str,
+    timestamp: bool,
+    deliver: bool,
+    header: tuple[str, ...],
+    timeout_s: float,
+) -> None:
     """Show which way a message takes.
 
     The message itself is delivered to nobody, and stored nowhere, without --deliver. Servers before nats-server 2.11 do not
@@ -124,7 +135,7 @@ def trace(target: Target, subject: str, payload: str, deliver: bool, header: tup
     if target.as_json:
         print_json([msgspec.Raw(each) for each in found])
         return
-    for each in lines(reports):
+    for each in lines(reports, timed=timestamp):
         print_line(each)
 
 
@@ -142,13 +153,13 @@ def missing(reports: list[Report]) -> set[str]:
     return ({""} | named) - {each.hop for each in reports}
 
 
-def lines(reports: list[Report]) -> list[str]:
-    """Lay the reports out, each below the egress that leads to it."""
+def lines(reports: list[Report], *, timed: bool = False) -> list[str]:
+    """Lay the reports out, each below the egress that leads to it; `timed` with the time of each step."""
     by_hop = {each.hop: each for each in reports}
-    return list(_lines(by_hop, "", "", set()))
+    return list(_lines(by_hop, "", "", set(), timed=timed))
 
 
-def _lines(by_hop: dict[str, Report], hop: str, indent: str, seen: set[str]) -> Iterator[str]:
+def _lines(by_hop: dict[str, Report], hop: str, indent: str, seen: set[str], *, timed: bool) -> Iterator[str]:
     report = by_hop.get(hop)
     if report is None or hop in seen:
         yield f"{indent}no report came from there in time"
@@ -156,9 +167,9 @@ def _lines(by_hop: dict[str, Report], hop: str, indent: str, seen: set[str]) -> 
     seen.add(hop)
     yield f"{indent}{report.server.name} {report.server.ver}"
     for event in report.events:
-        yield f"{indent}  {_text(event)}"
+        yield f"{indent}  {f'{event.ts} ' if timed else ''}{_text(event)}"
         if event.type == "eg" and event.hop:
-            yield from _lines(by_hop, event.hop, indent + "    ", seen)
+            yield from _lines(by_hop, event.hop, indent + "    ", seen, timed=timed)
     if all(event.type == "in" and not event.error for event in report.events):
         yield f"{indent}  nobody here subscribes to it"
 

@@ -37,7 +37,11 @@ def described(text: str) -> list[str]:
 
 
 def options_of(command: click.Command) -> list[str]:
-    options = [each for each in command.params if isinstance(each, click.Option) and not isinstance(each, OptionBehind)]
+    options = [
+        each
+        for each in command.params
+        if isinstance(each, click.Option) and not isinstance(each, OptionBehind) and not each.hidden
+    ]
     return [name for each in options for name in (*each.opts, *each.secondary_opts)]
 
 

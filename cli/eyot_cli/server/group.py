@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -32,6 +33,24 @@ _PAGES = {
 }
 
 
+def _figure(member: str) -> Callable[[dict[str, Any]], Any]:
+    """Return an order of servers by one of their figures, the greatest first."""
+    return lambda each: -((each.get("statsz") or {}).get(member) or 0)
+
+
+#: Orders of `eyot server ls`, by the words of the nats tool.
+_ORDERS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "name": lambda each: str(each["server"].get("name")),
+    "conns": _figure("connections"),
+    "subs": _figure("subscriptions"),
+    "mem": _figure("mem"),
+    "cpu": _figure("cpu"),
+    "slow": _figure("slow_consumers"),
+    "uptime": lambda each: str((each.get("statsz") or {}).get("start", "")),
+    "rtt": lambda each: each["rtt"],
+}
+
+
 @click.group("server", cls=AliasGroup)
 def server() -> None:
     """Check servers, and list those of the system account."""
@@ -50,19 +69,22 @@ def check(context: click.Context, /, **given: Any) -> None:
 
 @server.command("ls")
 @click.argument("expect", type=click.IntRange(min=1), required=False)
+@click.option("--sort", type=click.Choice(list(_ORDERS)), default="name", help="by this")
+@click.option("--reverse", "-R", is_flag=True, help="the other way round")
 @click.pass_obj
-def listing(target: Target, expect: int | None) -> None:
+def listing(target: Target, expect: int | None, sort: str, reverse: bool) -> None:
     """List the servers that answer.
 
     With EXPECT, until so many have answered; exit status 1 if fewer do.
     """
     found = target.with_client(lambda client: answers(target, client, "", {}, expect or 0))
+    found.sort(key=lambda each: (_ORDERS[sort](each), str(each["server"].get("name"))), reverse=reverse)
     if target.as_json:
         print_json(found)
     else:
         columns = ("Name", "Host", "Version", ">Connections", ">Subscriptions", ">CPU", ">Memory", ">Round trip")
         rows = []
-        for each in sorted(found, key=lambda each: str(each["server"].get("name"))):
+        for each in found:
             about, stats = each["server"], each.get("statsz") or {}
             rows.append(
                 (about.get("name", ""), about.get("host", ""), about.get("ver", ""), count(stats.get("connections")),

@@ -1,6 +1,6 @@
 """`eyot top`: a server's connections and rates in the terminal.
 
 Entry point: `command.top`. `figures.py` holds two pages of monitoring as values and derives rates, `screen.py` lays them out as
-lines of text, `sources.py` gets the pages, `terminal.py` reads single keys.
+lines of text, `sources.py` gets the pages, `host_names.py` the names of their hosts, `terminal.py` reads single keys.
 Imports of `eyot_cli` only the modules that all commands share.
 """

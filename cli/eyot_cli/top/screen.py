@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eyot_cli.show import count, size
 from eyot_wire.quoting import printable
@@ -20,12 +20,38 @@ HELP = "q quit, space now, d subjects; sort: c cid, s subs, p pending, t/f msgs 
 _NAME = 32
 
 
-def lines(reading: Reading, sort: str, *, subjects: bool) -> list[str]:
+class Form(NamedTuple):
+    """How figures and columns are written."""
+
+    #: plain numbers, without units and commas
+    raw: bool = False
+    #: stands between columns, which are not aligned then
+    delimiter: str = ""
+
+    def number(self, value: int) -> str:
+        return str(value) if self.raw else count(value)
+
+    def size(self, value: int) -> str:
+        return str(value) if self.raw else size(value)
+
+    def rate(self, value: float | None) -> str:
+        if self.raw:
+            return "" if value is None else f"{value:.1f}"
+        return "?" if value is None else f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
+
+    def bytes_rate(self, value: float | None) -> str:
+        return self.rate(value) if self.raw else size(None if value is None else round(value))
+
+
+PLAIN: Final = Form()
+
+
+def lines(reading: Reading, sort: str, *, subjects: bool, form: Form = PLAIN) -> list[str]:
     """Return the head and one line for each connection; with `subjects` its subscriptions below it."""
-    table = [[title.lstrip(">") for title in COLUMNS], *map(_row, reading.connections)]
+    table = [[title.lstrip(">") for title in COLUMNS], *(_row(each, form) for each in reading.connections)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    rows = [_aligned(row, widths) for row in table]
-    found = [*_head(reading, sort), "", rows[0]]
+    rows = [form.delimiter.join(row) if form.delimiter else _aligned(row, widths) for row in table]
+    found = [*_head(reading, sort, form), "", rows[0]]
     for row, each in zip(rows[1:], reading.connections, strict=True):
         found.append(row)
         if subjects:
@@ -41,25 +67,25 @@ def fitted(text: list[str], columns: int, rows: int) -> list[str]:
     return [line[:columns] for line in text]
 
 
-def _head(reading: Reading, sort: str) -> list[str]:
+def _head(reading: Reading, sort: str, form: Form) -> list[str]:
     server, rates = reading.server, reading.per_second
     return [
         f"{printable(server.server_name)}  version {printable(server.version)}  up {printable(server.uptime)}  "
         f"processor {server.cpu:.1f} %  memory {size(server.mem)}",
-        f"in:  {count(server.in_msgs)} messages, {size(server.in_bytes)}; {_rate(rates.in_msgs)} msgs/s, {_bytes(rates.in_bytes)}/s",
-        f"out: {count(server.out_msgs)} messages, {size(server.out_bytes)}; {_rate(rates.out_msgs)} msgs/s, {_bytes(rates.out_bytes)}/s",
+        f"in:  {form.number(server.in_msgs)} messages, {form.size(server.in_bytes)}; {form.rate(rates.in_msgs)} msgs/s, {form.bytes_rate(rates.in_bytes)}/s",
+        f"out: {form.number(server.out_msgs)} messages, {form.size(server.out_bytes)}; {form.rate(rates.out_msgs)} msgs/s, {form.bytes_rate(rates.out_bytes)}/s",
         f"{count(server.connections)} clients ({count(server.total_connections)} since the start), {count(server.leafnodes)} leaf links, "
         f"{count(server.subscriptions)} subscriptions, {count(server.slow_consumers)} slow consumers; sorted by {sort}",
     ]
 
 
-def _row(rated: RatedConnection) -> list[str]:
+def _row(rated: RatedConnection, form: Form) -> list[str]:
     each, rates = rated.connection, rated.per_second
     client = " ".join(filter(None, (each.kind if each.kind != "Client" else "", each.lang, each.version)))
     texts = (
-        str(each.cid), f"{each.ip}:{each.port}", each.name, each.account, each.authorized_user, count(each.subscriptions),
-        size(each.pending_bytes), count(each.out_msgs), count(each.in_msgs), _rate(rates.out_msgs), _rate(rates.in_msgs),
-        _bytes(rates.out_bytes), _bytes(rates.in_bytes), each.rtt, each.uptime, each.idle, client,
+        str(each.cid), f"{each.ip}:{each.port}", each.name, each.account, each.authorized_user,
+        form.number(each.subscriptions), form.size(each.pending_bytes), form.number(each.out_msgs), form.number(each.in_msgs),
+        form.rate(rates.out_msgs), form.rate(rates.in_msgs), form.bytes_rate(rates.out_bytes), form.bytes_rate(rates.in_bytes), each.rtt, each.uptime, each.idle, client,
     )  # fmt: skip
     return [_short(printable(text)) for text in texts]
 
@@ -74,11 +100,3 @@ def _aligned(row: list[str], widths: list[int]) -> str:
         for text, width, title in zip(row, widths, COLUMNS, strict=True)
     )
     return "  ".join(cells).rstrip()
-
-
-def _rate(value: float | None) -> str:
-    return "?" if value is None else f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
-
-
-def _bytes(value: float | None) -> str:
-    return size(None if value is None else round(value))

@@ -15,6 +15,9 @@ from eyot_cli.backups import DATA, META, Folder
 from eyot_cli.failure import Failure
 
 CONFIG = b'{"config": {"name": "S"}, "state": {"messages": 1}}'
+#: Options of both commands without any on the command line.
+BACKUP = {"no_consumers": False, "check": False, "chunk_size": 1 << 17, "window_size": None, "shows": False}
+RESTORE = {"file_of_config": None, "replicas": None, "shows": False}
 
 
 class Target:
@@ -30,9 +33,9 @@ class Target:
         return {"config": {"name": "S"}, "state": {"messages": 0, "consumer_count": 0}}
 
 
-def run(command: click.Command, target: Target, *arguments: object) -> None:
+def run(command: click.Command, target: Target, *arguments: object, **options: object) -> None:
     callback: Any = command.callback
-    callback.__wrapped__(target, *arguments)
+    callback.__wrapped__(target, *arguments, **options)
 
 
 @pytest.fixture
@@ -49,11 +52,11 @@ def test_a_backup_does_not_write_through_a_link(name: str, tmp_path: Path, elsew
     (folder / name).symlink_to(elsewhere)
     target = Target()
     if name.endswith(".partial"):
-        run(backups.backup, target, "S", folder, False, False)
+        run(backups.backup, target, "S", folder, **BACKUP)
         assert sorted(path.name for path in folder.iterdir()) == [META, DATA]
     else:
         with pytest.raises(Failure, match="already holds a backup"):
-            run(backups.backup, target, "S", folder, False, False)
+            run(backups.backup, target, "S", folder, **BACKUP)
     assert elsewhere.read_text() == "precious"
 
 
@@ -62,7 +65,7 @@ def test_a_dangling_link_is_something(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / DATA).symlink_to(tmp_path / "nowhere")
     with pytest.raises(Failure, match="already holds a backup"):
-        run(backups.backup, Target(), "S", folder, False, False)
+        run(backups.backup, Target(), "S", folder, **BACKUP)
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -77,19 +80,19 @@ def test_a_restore_does_not_read_through_a_link(name: str, tmp_path: Path) -> No
     (folder / name).symlink_to(other)
     target = Target()
     with pytest.raises(Failure, match="symbolic link"):
-        run(backups.restore, target, folder)
+        run(backups.restore, target, folder, **RESTORE)
     assert not target.asked
     (folder / name).unlink()
     os.mkfifo(folder / name)
     with pytest.raises(Failure, match="not a regular file"):
-        run(backups.restore, target, folder)
+        run(backups.restore, target, folder, **RESTORE)
 
 
 def test_the_folder_itself_is_no_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     with pytest.raises(Failure):
-        run(backups.backup, Target(), "S", tmp_path / "link", False, False)
+        run(backups.backup, Target(), "S", tmp_path / "link", **BACKUP)
     assert not list((tmp_path / "real").iterdir())
     with pytest.raises(NotADirectoryError), Folder(tmp_path / "link"):
         pass

@@ -43,7 +43,11 @@ class OneAnswer:
 
 def ask(client: OneAnswer, replies: int) -> None:
     connected: Any = client
-    asyncio.run(_print_answers(connected, "who", b"?", None, Wanted(replies, 60, None, False), _print_answer))
+
+    async def show(answer: Msg) -> None:
+        _print_answer(answer.data)
+
+    asyncio.run(_print_answers(connected, "who", b"?", None, Wanted(replies, 60, None, False), show))
 
 
 def test_all_that_answer_in_time(capsys: pytest.CaptureFixture[str]) -> None:
