@@ -18,21 +18,18 @@ from typing import cast
 
 from eyot_daemon.auth.login import Login, Peer, UserToken
 from eyot_daemon.config.leaf import RemoteOptions
+from eyot_daemon.leaf.destination import LinkDestination
 from eyot_daemon.leaf.dispatch import publish_all
 from eyot_daemon.leaf.held_events import HeldEvents
 from eyot_daemon.leaf.login import Authenticate, LeafLogin, admit
 from eyot_daemon.leaf.output import SlicedOutput
 from eyot_daemon.leaf.peer_interest import PeerInterest
 from eyot_daemon.leaf.policies import LinkPolicies
-from eyot_daemon.leaf.request_info import REQUEST_INFO, with_remote_account
 from eyot_daemon.leaf.stale_request_refuser import StaleRequestRefuser
 from eyot_daemon.leaf.timer import SessionTimer
 from eyot_daemon.net.transport import INTERNAL_ERROR, Transport
-from eyot_daemon.router.account import Account
 from eyot_daemon.router.leaf_account import AccountLinks
 from eyot_daemon.router.leaf_links import LeafLinks
-from eyot_daemon.router.room import Room
-from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_sync.leaf import errors
 from eyot_sync.leaf.broadcast import Source
 from eyot_sync.leaf.events import (
@@ -44,18 +41,15 @@ from eyot_sync.leaf.events import (
     LeafEvent,
     PeerError,
     PermissionsChanged,
-    Role,
     UrlsDiscovered,
 )
-from eyot_sync.leaf.interest import InterestOrigin, crosses, may_forward
+from eyot_sync.leaf.interest import InterestOrigin
 from eyot_sync.leaf.registry import LinkIdentity
 from eyot_sync.leaf.replication_subjects import denied_downstream, denied_sourcing
 from eyot_sync.leaf.session import LeafSession
 from eyot_sync.link.state import LinkState
-from eyot_sync.policy.stream_gate import Hold
 from eyot_sync.sourcing.stale_requests import REFUSAL
-from eyot_wire.first_deliveries import FirstDeliveries
-from eyot_wire.frames import FrameLine, LeafMsg, LsAdd, LsDel, Ping
+from eyot_wire.frames import LeafMsg, LsAdd, LsDel, Ping
 from eyot_wire.jetstream.native import content_bytes, other_kind
 
 log = logging.getLogger("eyot.leaf")
@@ -67,8 +61,8 @@ LEAF_MESSAGE_MULTIPLE = 8
 TWIN_NOTICE_EVERY_NS = 60_000_000_000
 
 
-class LeafConnection:
-    """One link, from the open transport to its end. `account` is None until the peer is authenticated.
+class LeafConnection(LinkDestination):
+    """One link, from the open transport to its end.
 
     `authenticate` is for accepted links, `learn` (addresses that the hub announces) for solicited ones.
     """
@@ -81,35 +75,22 @@ class LeafConnection:
         "_login",
         "_timer",
         "_wakeups",
-        "account",
         "account_name",
         "cid",
-        "closed",
         "counts_at_start",
-        "dirty",
         "end",
         "established",
         "external",
-        "interest_origin",
-        "link_identity",
         "links",
-        "out",
         "output",
         "peer",
         "peer_interest",
-        "policies",
-        "room",
-        "session",
         "source",
         "started_ns",
-        "state",
         "token",
         "transport",
         "user",
     )
-
-    kind = Kind.LEAF
-    mqtt_client = ""
 
     def __init__(
         self,
@@ -122,24 +103,17 @@ class LeafConnection:
         learn: Callable[[tuple[str, ...]], None] | None = None,
         remote: RemoteOptions | None = None,
     ) -> None:
+        super().__init__(session, state)
         self.links = links
-        self.session = session
         self.peer = peer
-        self.state = state
         self.cid = session.options.client_id
-        self.account: Account | None = None
         self.account_name = session.options.account
         self.user = ""
         self.external = False  # a reload does not authorize it again
         self.token: UserToken | None = None
-        self.interest_origin = InterestOrigin(is_leaf=True)
         self.source = Source(self, "")
-        self.link_identity = LinkIdentity("", "", "", solicited=session.options.role is Role.SOLICIT)
         self.output = SlicedOutput(self._next_slice, links.broker.clock)
         self.out = self.output.out
-        self.room = Room()
-        self.closed = False
-        self.dirty = False
         self.established = False
         self.end = Closed("closed")
         self.counts_at_start = replace(state.traffic)
@@ -198,6 +172,11 @@ class LeafConnection:
         """End the link, with -ERR `text` if given."""
         if not self.closed:
             self._finish(self.session.close(text, reason=reason))
+
+    def end_for_now(self, reason: str) -> None:
+        """End the link for a policy, until the policy lets its remote connect again."""
+        self._finish(self.session.close(reason=reason, retry_after_s=0.0))
+        self.state.waiting = reason
 
     def _finish(self, end: Closed) -> None:
         if self.closed:
@@ -358,21 +337,6 @@ class LeafConnection:
         if not data and outbox:
             self._timer.follow()  # waiting data may find space before the next answer
         return data
-
-    # -- policies --------------------------------------------------------------------------------------------------
-
-    def hold(self, stream: bytes) -> Hold | None:
-        """Return the reason that holds back deliveries of a stream; None: there is none."""
-        return self.policies.hold(stream)
-
-    def allowance(self, stream: bytes) -> int:
-        """Return the bytes of a stream that may be queued before `hold` is called again."""
-        return self.policies.allowance(stream)
-
-    def end_for_now(self, reason: str) -> None:
-        """End the link for a policy, until the policy lets its remote connect again."""
-        self._finish(self.session.close(reason=reason, retry_after_s=0.0))
-        self.state.waiting = reason
 
     # -- writing and waiting ---------------------------------------------------------------------------------------
 
@@ -551,138 +515,12 @@ class LeafConnection:
         if self._account_links is not None:
             self._account_links.announce_all(self)
 
-    # -- interest towards the peer ---------------------------------------------------------------------------------
-
-    def offer(self, subject: bytes, queue: bytes, weight: int, origin: InterestOrigin) -> None:
-        """Announce a new subscription of the account, if it may cross the link."""
-        session = self.session
-        if crosses(origin, session.peer, subject) and session.may_announce(subject, queue):
-            session.add_interest(subject, queue, weight)
-            self._mark_dirty()
-
-    def withdraw(self, subject: bytes, queue: bytes, weight: int, origin: InterestOrigin) -> None:
-        session = self.session
-        if crosses(origin, session.peer, subject) and session.may_announce(subject, queue):
-            session.remove_interest(subject, queue, weight)
-            self._mark_dirty()
-
-    @property
-    def receives_all_interest(self) -> bool:
-        """Whether this is a leaf node without permissions of its own: all of these receive the same interest."""
-        return not self.link_identity.solicited and not self.session.is_spoke and self.session.rules.receive.is_open
-
-    def peer_may_receive(self, subject: bytes) -> bool:
-        """May the peer get messages on this subject?"""
-        return self.session.rules.receive.permits(subject)
-
-    @property
-    def traces(self) -> bool:
-        return self.session.peer.traces
-
-    @property
-    def cluster(self) -> str:
-        return self.session.peer.cluster
-
-    @property
-    def isolated(self) -> bool:
-        return self.session.peer.isolated
-
-    def told(self, lines: bytes) -> None:
-        """Send interest protocol lines that many links share."""
-        if lines:
-            self.session.outbox.put_interest(lines)
-            self._mark_dirty()
-
-    # -- destination -----------------------------------------------------------------------------------------------
-
-    def accepts(self, subject: bytes, origin: Origin | None) -> bool:
-        """Return whether a message on `subject` from `origin` may leave over this link."""
-        if self.closed or not self.session.may_send(subject):
-            return False
-        if origin is None or origin.kind is not Kind.LEAF:
-            return True
-        assert isinstance(origin, LeafConnection)
-        return origin is not self and may_forward(origin.interest_origin, self.session.peer)
-
-    @property
-    def backlog(self) -> int:
-        """Bytes of messages that wait for the link."""
-        outbox = self.session.outbox
-        return outbox.waiting_bytes + len(self.out)
-
-    def deliver_leaf(
-        self,
-        subject: bytes,
-        reply: bytes,
-        header: bytes,
-        payload: bytes,
-        queues: tuple[bytes, ...],
-        origin: Origin | None,
-    ) -> bool:
-        """Queue one LMSG/HMSG that `accepts` has approved."""
-        if header and not payload and self.policies.spares(subject, header):
-            return True
-        if header and reply and self.session.remote_account:
-            header = with_remote_account(header, self.session.remote_account)
-        if not self.session.sender.send(subject, reply, header, payload, queues):
-            return False
-        self._count_out(1, len(header) + len(payload))
-        return True
-
-    def deliver_all_of(self, stream: bytes, subject: bytes, messages: list[tuple[bytes, bytes, bytes]]) -> int:
-        """Queue deliveries of one stream that `accepts` has approved: reply, header and payload of each."""
-        remote_account = self.session.remote_account
-        if remote_account:
-            messages = [(reply, with_remote_account(header, remote_account), body) for reply, header, body in messages]
-        sent = self.session.sender.send_deliveries(stream, subject, messages)
-        if sent:
-            self._count_out(sent, sum(len(header) + len(payload) for _, header, payload in messages[:sent]))
-        return sent
-
-    def deliver_stored(self, stream: bytes, subject: bytes, messages: FirstDeliveries) -> tuple[int, int] | None:
-        """Queue stored messages of one stream, approved by `accepts`, as first deliveries.
-
-        Returns how many were queued and their bytes; None if they need `deliver_all_of`.
-        """
-        session = self.session
-        if session.remote_account and messages.header_holds(REQUEST_INFO):
-            return None
-        sent = session.sender.send_stored(stream, subject, messages)
-        if sent is not None and sent[0]:
-            self._count_out(*sent)
-        return sent
-
-    def deliver_run(self, subject: bytes, line: FrameLine, tails: list[bytes]) -> int:
-        """Queue messages that a client published with one control line, approved by `accepts`.
-
-        Returns how many were queued; -1 if they need `deliver_leaf`.
-        """
-        if line.header_size and line.reply and self.session.remote_account:
-            return -1  # each may hold request info
-        sent = self.session.sender.send_run(subject, line.reply, line.total, tails, with_header=line.header_size > 0)
-        if sent > 0:
-            self._count_out(sent, sent * line.total)
-        return sent
-
-    def deliver(
-        self, sub: Subscription, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Origin | None
-    ) -> bool:
-        """Deliver a message to one subscription, outside the router."""
-        queues = (sub.queue,) if sub.queue else ()
-        return self.accepts(subject, origin) and self.deliver_leaf(subject, reply, header, payload, queues, origin)
-
     # -- counting --------------------------------------------------------------------------------------------------
 
     def _count_in(self, msgs: int, size: int) -> None:
         self.state.traffic.received(msgs, size)
         if self.account is not None:
             self.account.count_in(msgs, size)
-
-    def _count_out(self, msgs: int, size: int) -> None:
-        """Messages wait for the end of the turn."""
-        self.state.traffic.sent(msgs, size)
-        if not self.dirty:
-            self._mark_dirty()
 
     def note_rtt(self) -> None:
         """Bring the record's round-trip time up to date."""
