@@ -73,12 +73,13 @@ def backup(
                 body = {"no_consumers": no_consumers, "jsck": check, "chunk_size": chunk_size}
                 if window_size:
                     body["window_size"] = window_size
-                taken = target.with_client(lambda client: _take(target, client, stream, body, file, shows=shows))
+                path = folder / DATA
+                taken = target.with_client(lambda client: _take(target, client, stream, body, file, path, shows=shows))
             with files.written(META) as file:
                 meta = {"config": taken["config"], "state": taken["state"]}
                 file.write(msgspec.json.format(msgspec.json.encode(meta), indent=2))
     except OSError as error:
-        raise Failure(f"{error.filename or folder}: {error.strerror or error}") from error
+        raise _cannot_write(error.filename or folder, error) from error
     finally:
         if made:
             with suppress(OSError):
@@ -91,10 +92,10 @@ def backup(
 
 
 async def _take(
-    target: Target, client: Client, stream: str, body: dict[str, Any], file: BinaryIO, *, shows: bool
+    target: Target, client: Client, stream: str, body: dict[str, Any], file: BinaryIO, path: Path, *, shows: bool
 ) -> dict[str, Any]:
-    """Write the archive to `file` and return the answer to the request. Raises Failure."""
-    receiver = _Receiver(client, file)
+    """Write the archive to `file`, whose name is `path`, and return the answer to the request. Raises Failure."""
+    receiver = _Receiver(client, file, path)
     inbox = client.new_inbox()
     await client.subscribe(inbox, cb=receiver.take)
     taken = await ask(target, client, f"STREAM.SNAPSHOT.{stream}", {"deliver_subject": inbox, **body})
@@ -102,6 +103,11 @@ async def _take(
     with progress(f"{stream}, at most", taken["state"]["bytes"], shows=shows) as moved:
         await receiver.finished(moved)
     return taken
+
+
+def _cannot_write(path: str | Path, error: OSError) -> Failure:
+    room = ": name a folder with more room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    return Failure(f"{path}: {error.strerror or error}{room}")
 
 
 class Folder:
@@ -155,9 +161,11 @@ class Folder:
                 file.flush()
                 os.fsync(file.fileno())
                 os.replace(partial, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
-            except BaseException:
+            except BaseException as error:
                 with suppress(OSError):
                     os.unlink(partial, dir_fd=self._fd)
+                if isinstance(error, OSError) and error.filename is None:
+                    error.filename = str(self._path / name)  # a write names no file
                 raise
         os.fsync(self._fd)
 
@@ -165,8 +173,9 @@ class Folder:
 class _Receiver:
     """Writes chunks as they arrive and acknowledges each after it is written."""
 
-    def __init__(self, client: Client, file: BinaryIO) -> None:
+    def __init__(self, client: Client, file: BinaryIO, path: Path) -> None:
         self._client = client
+        self._path = path
         self._file = file
         self._came = asyncio.Event()
         self._end: Msg | None = None
@@ -190,9 +199,7 @@ class _Receiver:
 
     async def finished(self, moved: Callable[[int], None]) -> None:
         """Wait for the end of the backup; `moved` gets the bytes that were written. Raises Failure."""
-        while self._end is None:
-            if self._problem is not None:
-                raise Failure(f"{self._file.name}: {self._problem.strerror}")
+        while self._end is None and self._problem is None:
             try:
                 await asyncio.wait_for(self._came.wait(), IDLE_S)
             except TimeoutError:
@@ -200,6 +207,10 @@ class _Receiver:
             self._came.clear()
             moved(self._bytes)
             self._bytes = 0
+        # Also when the end came meanwhile: the archive would lack a chunk.
+        if self._problem is not None:
+            raise _cannot_write(self._path, self._problem)
+        assert self._end is not None, "waited for"
         headers = self._end.headers or {}
         status = headers.get("Status", "204")
         if status != "204":

@@ -9,8 +9,20 @@ from typing import Final
 from eyot_cli.failure import Failure
 from eyot_wire.jetstream import error_codes as codes
 
+_ACCOUNT: Final = "eyot account info shows what the account uses and may use"
 #: The next step, by error number.
 REMEDIES: Final = {
+    codes.JSInsufficientResourcesErr: _ACCOUNT,
+    codes.JSMaximumConsumersLimitErr: _ACCOUNT,
+    codes.JSMaximumStreamsLimitErr: _ACCOUNT,
+    codes.JSMemoryResourcesExceededErr: _ACCOUNT,
+    codes.JSStorageResourcesExceededErr: _ACCOUNT,
+    codes.JSStreamOfflineErr: "eyot doctor says why",
+    codes.JSStreamOfflineReasonErrF: "eyot doctor says what mends it",
+    codes.JSStreamMessageExceedsMaximumErr: "eyot stream edit --max-msg-size allows larger ones",
+    codes.JSStreamSealedErr: "a sealed stream stays as it is: eyot stream copy makes another one",
+    codes.JSStreamStoreFailedF: "eyot stream info shows the stream's limits, eyot doctor whether the disk has room",
+    codes.JSStreamTooManyRequests: "the disk is slower than the publishers: send it again later",
     codes.JSConsumerNotFoundErr: "eyot consumer ls STREAM lists those that there are",
     codes.JSConsumerNameExistErr: "eyot consumer info shows the one that there is",
     codes.JSConsumerAlreadyExists: "eyot consumer info shows the one that there is",

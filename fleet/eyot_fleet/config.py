@@ -121,6 +121,10 @@ def read_config(path: Path) -> FleetConfig:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
         config = msgspec.convert(found, FleetConfig)
         config.check()
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"{path}: {error.strerror}: copy /usr/share/doc/eyot/examples/fleet.toml there, or name a file with --config"
+        ) from None
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

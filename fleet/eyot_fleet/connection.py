@@ -274,7 +274,7 @@ async def _dial(login: Login, name: str) -> Connection:
         except (OSError, trio.TooSlowError, ConnectionLost) as error:
             cut_cycles(error)
             problems.append(f"{host}:{port}: {_said(error)}")
-    raise ConnectionLost("no server can be reached: " + "; ".join(problems))
+    raise ConnectionLost(f"no server can be reached: {'; '.join(problems)}: `servers` of [hub] names them")
 
 
 async def _dial_one(login: Login, name: str, tls: bool, host: str, port: int) -> Connection:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -144,3 +147,20 @@ def test_one_reading_of_top_in_a_file(eyot: Tool, tmp_path: Path) -> None:
     assert rows
     assert all(row.count(",") == head.count(",") for row in rows)
     assert "device  version " in eyot("top", "device", "-o", "-", "--interval", "20ms", *SYSTEM)
+
+
+def test_what_has_no_room_says_what_to_do(eyot: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    eyot("stream", "add", "SHORT", "--subjects", "short", "--max-msgs", "1", "--discard", "new", "--max-msg-size", "9")
+    eyot("pub", "-J", "short", "one")
+    assert "(10077): eyot stream info shows the stream's limits, " in eyot.fails("pub", "-J", "short", "two")
+    assert "(10054): eyot stream edit --max-msg-size " in eyot.fails("pub", "-J", "short", "longer than that")
+
+    class Full(io.BytesIO):
+        def write(self, _data: object) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("eyot_cli.backups.os.fdopen", lambda *_: Full())
+    expected = f"{tmp_path / 'kept' / 'stream.tar.s2'}: No space left on device: name a folder with more room"
+    assert eyot.fails("stream", "backup", "SHORT", str(tmp_path / "kept")) == expected
+    assert not (tmp_path / "kept").exists()
+    eyot("stream", "rm", "SHORT", "-f")
