@@ -47,7 +47,7 @@ STREAM = "READINGS"
 DEVICES = 20
 ROWS = 20_000
 WORKERS = 3
-JOBS = ("ingest", "aggregate", "gaps", "devices")
+JOBS = ("ingest", "aggregate", "gaps", "fleet", "devices")
 WAIT_S_MAX = 600.0
 POLL_S = 0.02
 BROKER = """
@@ -184,9 +184,9 @@ class Trial:
         more = ["--archives", f"{self.environments.archive}#environment"] if self.packed else []
         return Submission(self.cluster.submit(program, arguments, settings, more, self.folder, log), log)
 
-    def job(self, command: str) -> Submission:
-        """Start a job of the hub."""
-        ending = {"gaps": ["--check"], "backfill": []}.get(command, ["--once"])
+    def job(self, command: str, *options: str) -> Submission:
+        """Start a job of the hub. `options`: instead of those with which a job ends when all is done."""
+        ending = options or {"gaps": ("--check",), "fleet": (), "backfill": ()}.get(command, ("--once",))
         return self.submit(self.environments.package / "main.py", command, "-c", str(self._toml), "--json", *ending)
 
     def start(self) -> Submission:
@@ -244,9 +244,9 @@ class Trial:
         }
         assert gold == truth(readings)
         assert len(self.rows("gold", "minute")) == len(gold)
-        devices = {row["device"]: row["readings"] for row in self.rows("devices")}
-        assert devices == Counter(device for device, _, _ in readings)
-        assert len(self.rows("devices")) == len(devices)
+        for table in ("fleet", "devices"):
+            found = [(row["device"], row["readings"]) for row in self.rows(table)]
+            assert sorted(found) == sorted(Counter(device for device, _, _ in readings).items()), table
         assert not self.rows("gaps")
 
 

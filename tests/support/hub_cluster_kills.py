@@ -26,15 +26,22 @@ from support.server_process import free_port
 
 PER_COMMIT = 500
 OUTAGE_S = 3.0
-#: What is killed under each job, in this order; the driver under a submission of its own. Neither `aggregate` nor `backfill` asks the broker.
+#: What is killed under each job, in this order; the driver under a submission of its own. Jobs without the broker do not ask it.
 #: `devices` asks the object storage for its one commit alone, which `ingest` has many of.
 KILLS = {
     "ingest": ("driver", "worker", "broker", "storage", "master"),
     "aggregate": ("driver", "storage", "master", "worker"),
     "gaps": ("driver", "broker", "worker"),
+    "fleet": ("driver", "storage", "worker"),
     "devices": ("driver", "broker", "master", "worker"),
     "backfill": ("driver", "storage", "worker"),
+    "erase": ("driver", "storage", "worker"),
 }
+ERASED = "d7"
+#: Options of a job's first submission, and of the one after the driver's death.
+OPTIONS = {"erase": (("--device", ERASED), ("--resume",))}
+#: After these jobs every table is compared.
+COMPARED = ("devices", "backfill", "erase")
 
 
 @dataclass
@@ -49,17 +56,19 @@ class Kills:
     def run(self) -> None:
         for job, kinds in KILLS.items():
             assert kinds[0] == "driver"
-            first = self.trial.job(job)
+            options, again = OPTIONS.get(job, ((), ()))
+            first = self.trial.job(job, *options)
             first.until(self._begun(job, first))
             first.process.kill()
             self._note(job, "driver")
-            second = self.trial.job(job)
+            second = self.trial.job(job, *again)
             for kind in kinds[1:]:
                 getattr(self, f"_kill_{kind}")(job, second)
                 self._note(job, kind)
             second.done()
-            if job in ("devices", "backfill"):
-                self.trial.check(self.given.readings)
+            if job in COMPARED:
+                gone = ERASED if job == "erase" else None
+                self.trial.check([reading for reading in self.given.readings if reading[0] != gone])
 
     def _begun(self, job: str, submission: Submission) -> Callable[[], bool]:
         """Return whether a job is in the middle of its work."""
@@ -68,7 +77,8 @@ class Kills:
             return lambda: trial.version("bronze") >= 3
         if job == "devices":
             return lambda: (trial.checkpoint / "offsets" / "0").exists()
-        table = {"aggregate": ("silver", "readings"), "backfill": ("silver", "readings")}.get(job)
+        silver = ("silver", "readings")
+        table = {"aggregate": silver, "backfill": silver, "erase": ("bronze",)}.get(job)
         if table is None:
             return lambda: submission.task() is not None
         before = trial.data_files(*table)
