@@ -1,7 +1,7 @@
 """A TCP proxy as a process of its own, whose death cuts all connections through it: a server that is killed, and comes back.
 
-As a program: `cut_proxy.py PORT TARGET [REQUESTS [lose]]`; it ends by itself before the REQUESTS-th portion that clients send.
-With `lose` it goes on instead: the portion arrives, and its answer is lost with the connection.
+As a program: `cut_proxy.py PORT TARGET DELAY [REQUESTS [lose]]`; it hands on each portion that clients send after DELAY seconds,
+and ends by itself before the REQUESTS-th. With `lose` it goes on instead: the portion arrives, and its answer is lost with the connection.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ class CutProxy:
 
     def __init__(self, port: int, target: int) -> None:
         self.port = port
+        self.delay_s = 0.0  # of each portion that clients send, from the next `start` on
         self._target = target
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, cut_at: int | None = None, *, lose: bool = False) -> None:
         """Forward; `cut_at`: until clients have sent so many portions; `lose`: all but the answer to that one."""
         more = [] if cut_at is None else [str(cut_at), *(["lose"] if lose else [])]
-        self._process = subprocess.Popen([sys.executable, __file__, str(self.port), str(self._target), *more])
+        command = [sys.executable, __file__, str(self.port), str(self._target), str(self.delay_s)]
+        self._process = subprocess.Popen([*command, *more])
         deadline = time.monotonic() + START_S_MAX
         while True:
             try:
@@ -60,9 +62,10 @@ class CutProxy:
 
 
 class _Forwarder:
-    def __init__(self, target: int, cut_at: int | None, lose: bool) -> None:
+    def __init__(self, target: int, delay_s: float, cut_at: int | None, lose: bool) -> None:
         self._lose = lose
         self._target = target
+        self._delay_s = delay_s
         self._left = cut_at
         self._lock = threading.Lock()
 
@@ -76,6 +79,7 @@ class _Forwarder:
         threading.Thread(target=self._copy, args=(server, client, answers), daemon=True).start()
         try:
             while data := client.recv(READ_BYTES):
+                time.sleep(self._delay_s)
                 last = self._count()
                 if last:
                     answers.set()
@@ -115,8 +119,8 @@ def _shut(one: socket.socket) -> None:
         pass
 
 
-def main(port: int, target: int, cut_at: int | None, lose: bool) -> None:
-    forwarder = _Forwarder(target, cut_at, lose)
+def main(port: int, target: int, delay_s: float, cut_at: int | None, lose: bool) -> None:
+    forwarder = _Forwarder(target, delay_s, cut_at, lose)
     listener = socket.create_server(("127.0.0.1", port))
     while True:
         client, _ = listener.accept()
@@ -124,4 +128,5 @@ def main(port: int, target: int, cut_at: int | None, lose: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else None, "lose" in sys.argv)
+    port_, target_, delay_, *requests = sys.argv[1:]
+    main(int(port_), int(target_), float(delay_), int(requests[0]) if requests else None, "lose" in requests)

@@ -26,14 +26,16 @@ from support.server_process import free_port
 
 PER_COMMIT = 500
 OUTAGE_S = 3.0
+#: Of each request to the object storage, so that a job goes on for long enough to see all its kills; `ingest`, of many commits, does so anyway.
+DELAY_S = 0.2
 #: What is killed under each job, in this order; the driver under a submission of its own. Jobs without the broker do not ask it.
 #: `devices` asks the object storage for its one commit alone, which `ingest` has many of.
 KILLS = {
     "ingest": ("driver", "worker", "broker", "storage", "master"),
-    "aggregate": ("driver", "storage", "master", "worker"),
+    "aggregate": ("driver", "storage", "worker", "master"),
     "gaps": ("driver", "broker", "worker"),
     "fleet": ("driver", "storage", "worker"),
-    "devices": ("driver", "broker", "master", "worker"),
+    "devices": ("driver", "broker", "worker", "master"),
     "backfill": ("driver", "storage", "worker"),
     "erase": ("driver", "storage", "worker"),
 }
@@ -56,6 +58,7 @@ class Kills:
     def run(self) -> None:
         for job, kinds in KILLS.items():
             assert kinds[0] == "driver"
+            self._slow_storage(0.0 if job == "ingest" else DELAY_S)
             options, again = OPTIONS.get(job, ((), ()))
             first = self.trial.job(job, *options)
             first.until(self._begun(job, first))
@@ -69,6 +72,12 @@ class Kills:
             if job in COMPARED:
                 gone = ERASED if job == "erase" else None
                 self.trial.check([reading for reading in self.given.readings if reading[0] != gone])
+
+    def _slow_storage(self, delay_s: float) -> None:
+        if self.storage.delay_s != delay_s:
+            self.storage.cut()
+            self.storage.delay_s = delay_s
+            self.storage.start()
 
     def _begun(self, job: str, submission: Submission) -> Callable[[], bool]:
         """Return whether a job is in the middle of its work."""

@@ -51,6 +51,7 @@ class DeltaLog:
         self._delta = DeltaTable(spec.root, storage_options=_options(spec.storage))
         self._positions: dict[str, int | None] = {}
         self._positions_of = self.version
+        self._files: dict[str, TableFile] = {}  # by the path in the log: a file and its statistics never change
 
     @classmethod
     def created(cls, spec: TableSpec) -> DeltaLog:
@@ -180,22 +181,24 @@ class DeltaLog:
             sync(log)
 
     def files(self) -> list[TableFile]:
-        actions = pa.table(self._delta.get_add_actions(flatten=True)).to_pylist()
-        found = []
-        for action in actions:
-            path = unquote(action["path"])
-            found.append(
-                TableFile(
-                    uri=f"{self._spec.root.rstrip('/')}/{path}",
-                    path=path,
-                    size=action["size_bytes"],
-                    rows=action["num_records"],
-                    partition=_prefixed(action, "partition."),
-                    least=_prefixed(action, "min."),
-                    most=_prefixed(action, "max."),
-                )
-            )
-        return found
+        actions = pa.table(self._delta.get_add_actions(flatten=True))
+        paths = actions.column("path").to_pylist()
+        unknown = [number for number, path in enumerate(paths) if path not in self._files]
+        fresh = {action["path"]: self._file(action) for action in actions.take(unknown).to_pylist()} if unknown else {}
+        self._files = {path: self._files.get(path) or fresh[path] for path in paths}
+        return list(self._files.values())
+
+    def _file(self, action: Mapping[str, Any]) -> TableFile:
+        path = unquote(action["path"])
+        return TableFile(
+            uri=f"{self._spec.root.rstrip('/')}/{path}",
+            path=path,
+            size=action["size_bytes"],
+            rows=action["num_records"],
+            partition=_prefixed(action, "partition."),
+            least=_prefixed(action, "min."),
+            most=_prefixed(action, "max."),
+        )
 
     def tidy(self) -> None:
         """Nothing to do: delta-rs writes a checkpoint of its log from time to time."""

@@ -60,6 +60,22 @@ def test_positions_of_another_writer_are_read_from_its_commits(tmp_path: Path, m
     assert asked == ["eyot:S@1", "eyot:T@1"]
 
 
+def test_a_file_is_taken_from_the_log_once(tmp_path: Path) -> None:
+    """Rounds do not take longer with each file that the table has held before."""
+    lake = Lake(path=str(tmp_path))
+    one, other = (open_table(lake, "table", SCHEMA) for _ in range(2))
+    one.commit(written(one.spec, range(1, 4)), {})
+    one.commit(written(one.spec, range(4, 9)), {})
+    other.refresh()
+    gone, stays = sorted(other.files(), key=lambda file: file.rows)
+    one.commit(written(one.spec, range(9, 10)), {}, [file for file in one.files() if file.path == gone.path])
+    other.refresh()
+    seen = {file.path: file for file in other.files()}
+    assert seen == {file.path: file for file in open_table(lake, "table", SCHEMA).files()}
+    assert sorted(file.rows for file in seen.values()) == [1, 5]
+    assert seen[stays.path] is stays
+
+
 def test_statistics(tmp_path: Path) -> None:
     """Times are kept to the millisecond, so a minimum is rounded down and a maximum up; a long text has none."""
     table = open_table(Lake(path=str(tmp_path)), "table", SCHEMA)
