@@ -7,6 +7,7 @@ From then on nothing waits for flash but its own answer: PINGREQ and QoS 0 pass 
 from __future__ import annotations
 
 import logging
+import math
 from typing import TYPE_CHECKING, Final
 
 from eyot_daemon.client.close_reasons import close_reason
@@ -27,7 +28,8 @@ from eyot_daemon.mqtt.received_publishes import ReceivedPublishes
 from eyot_daemon.mqtt.sending import MqttSender
 from eyot_daemon.mqtt.session import BACKLOG_BYTES, Outgoing
 from eyot_daemon.mqtt.subscribing import REST_SID, Subscriber
-from eyot_daemon.net.transport import SERVER_SHUTDOWN
+from eyot_daemon.net.transport import INTERNAL_ERROR, SERVER_SHUTDOWN
+from eyot_daemon.turn.backpressure import Gate
 from eyot_wire.mqtt import encoder, topics
 from eyot_wire.mqtt.errors import MqttError
 from eyot_wire.mqtt.packet_types import V5
@@ -67,6 +69,9 @@ log = logging.getLogger("eyot.mqtt")
 #: The most bytes kept of a client whose CONNECT is not answered yet: before its login, and while its session is opened.
 EARLY_BYTES_MAX: Final = 48 * 1024
 HELD_BYTES_MAX: Final = 4 * 1024 * 1024
+#: What one client may have done in one turn: a packet counts as one, of SUBSCRIBE and UNSUBSCRIBE each filter, and consecutive
+#: plain publishes together. 512 take 5 to 10 ms, and others wait meanwhile.
+OPS_MAX: Final = 512
 #: DISCONNECT for what ends a connection from the server's side; CONNACK for what does so before.
 DISCONNECTS: Final = {
     AUTHORIZATION_VIOLATION: ReasonCode.NOT_AUTHORIZED,
@@ -85,9 +90,12 @@ class MqttConnection(MqttSender):
     """A client of MQTT as the broker sees it."""
 
     __slots__ = (
+        "_awaits_filters",
         "_contexts",
+        "_failure",
         "_handshake",
         "_packets",
+        "_pause",
         "_publishes",
         "_reader",
         "_reauthentication",
@@ -109,10 +117,16 @@ class MqttConnection(MqttSender):
             server.limits.packet_bytes, connect_bytes_max=min(EARLY_BYTES_MAX, clients.options.max_payload)
         )
         self._handshake = Handshake(self)
-        #: packets behind a CONNECT that is not answered yet
+        #: packets behind a CONNECT that is not answered yet, or for later turns
         self._packets: Fifo[Packet | Runs] = Fifo()
         self._publishes = ReceivedPublishes(self)
         self._waiting_bytes = 0
+        #: where the client waits while its packets go on in later turns
+        self._pause: Gate | None = None
+        #: the turn after this one comes when filters are on flash
+        self._awaits_filters = False
+        #: the client sent what cannot be read; the connection ends behind what waits
+        self._failure: MqttError | None = None
         self._reauthentication: Reauthentication | None = None
         self._contexts: stream_context.ContextQueue | None = None
         self.subscriber = Subscriber(self)
@@ -131,7 +145,7 @@ class MqttConnection(MqttSender):
 
     def received(self, data: bytes | bytearray | memoryview) -> None:
         """Handle the bytes of one read of the socket."""
-        if self.closed:
+        if self.closed or self._failure is not None:
             return
         self.last_in = self.clients.broker.clock.monotonic()
         traffic = self.traffic
@@ -142,22 +156,24 @@ class MqttConnection(MqttSender):
             traffic.bytes_in += len(data)
             self._publishes.acked_run(run)
             return
-        failure: MqttError | None = None
         read: list[Packet | Runs] = []
         try:
             for packet in self._reader.feed_runs(data):
                 read.append(packet)
                 traffic.packets_in += packet.count if isinstance(packet, RUNS) else 1
         except MqttError as error:
-            failure = error
+            self._failure = error
         traffic.bytes_in += len(data)
         if is_free:
-            for packet in read:
-                if not self.closed:
-                    self._handle(packet)
-            self.subscriber.hand_in()
+            self._handle_some(read)
         elif not self._wait_with(read, len(data)):
             return
+        if self._pause is None:
+            self._end_at_fault()
+
+    def _end_at_fault(self) -> None:
+        """End the connection for bytes that could not be read, behind what came before them."""
+        failure = self._failure
         if failure is not None and not self.closed:
             log.error("%r - %s", self, failure)
             if failure.connect_level == V5:
@@ -173,16 +189,40 @@ class MqttConnection(MqttSender):
                 return False
         for packet in read:
             self._packets.append(packet)
-        self.handle_waiting()
+        if self._pause is None:
+            self.handle_waiting()
+            return True
+        self._waiting_bytes += size
+        if self._waiting_bytes > HELD_BYTES_MAX:
+            self._finish()
+        else:
+            self.transport.hold(self._pause)
         return True
 
-    def handle_waiting(self) -> None:
-        """Handle the packets that were read, as far as nothing holds them."""
+    def _handle_some(self, read: list[Packet | Runs]) -> None:
+        """Handle the packets of one read, those beyond `OPS_MAX` operations in later turns."""
+        left = OPS_MAX
+        for number, packet in enumerate(read):
+            if self.closed:
+                return
+            if left <= 0:
+                for each in read[number:]:
+                    self._packets.append(each)
+                self._go_on_later()
+                break
+            left -= self._handle(packet)
+        self.subscriber.hand_in()
+
+    def handle_waiting(self, most: float = OPS_MAX) -> None:
+        """Handle the packets that were read, as far as nothing holds them; those beyond `most` operations in later turns."""
         packets = self._packets
         while packets and not self.closed and not self._handshake.waiting:
+            if most <= 0:
+                self._go_on_later()
+                break
             packet = packets.popleft()
             if self._handshake.complete:
-                self._handle(packet)
+                most -= self._handle(packet)
             elif type(packet) is Connect:
                 self._handshake.begin(packet)
             elif type(packet) is Auth and self._handshake.challenged:
@@ -193,15 +233,65 @@ class MqttConnection(MqttSender):
                 self.close("Protocol Violation", linger=False)
         self.subscriber.hand_in()
 
-    def _handle(self, packet: Packet | Runs) -> None:
+    def _go_on_later(self) -> None:
+        """Handle what waits in a later turn; until then nothing is read from the client."""
+        if self._pause is None:
+            self._pause = Gate(self.clients.broker.timers, lambda: bool(self._packets) and not self.closed)
+            self.transport.hold(self._pause)
+        self.subscriber.hand_in()
+        if self.subscriber.is_storing:
+            # Each change writes all filters of a session: one at a time, or they would fill the memory.
+            self._awaits_filters = True
+        else:
+            self.clients.broker.later_turns.add(self._handle_later)
+
+    def filters_stored(self) -> None:
+        """Go on behind a SUBSCRIBE or UNSUBSCRIBE."""
+        if self._awaits_filters:
+            self._awaits_filters = False
+            self.clients.broker.later_turns.add(self._handle_later)
+
+    def _handle_later(self) -> None:
+        try:
+            if not self.closed:
+                self.handle_waiting()
+                self._end_pause()
+                if self._pause is None:
+                    self._end_at_fault()
+        except Exception:
+            log.exception("connection failed")
+            self.lost(INTERNAL_ERROR)
+
+    def _end_pause(self) -> None:
+        pause = self._pause
+        if pause is not None and not pause.is_shut:
+            self._pause, self._waiting_bytes = None, 0
+            pause.open()
+
+    def _finish(self) -> None:
+        """Handle what waits for later turns at once, and store the filters once."""
+        if self._pause is not None and not self.closed:
+            with self.subscriber.storing_once():
+                self.handle_waiting(math.inf)
+            self._end_pause()
+
+    def lost(self, reason: str) -> None:
+        """Handle the end of the transport, behind what came before it."""
+        if reason != INTERNAL_ERROR:
+            self._finish()
+        super().lost(reason)
+
+    def _handle(self, packet: Packet | Runs) -> int:
+        """Handle one packet, or a run of publishes; return as how many operations it counts."""
         if type(packet) is Subscribe:
             self.subscriber.subscribe(packet)
-            return
+            return len(packet.filters)
         if type(packet) is Unsubscribe:
             self.subscriber.unsubscribe(packet)
-            return
+            return len(packet.filters)
+        cost = 1
         if type(packet) is AckedPublishes:
-            self.subscriber.hand_in()
+            cost += self.subscriber.hand_in()
             self._publishes.acked_run(packet)
         elif type(packet) is PlainPublishes:
             self._publishes.run(packet)
@@ -209,7 +299,7 @@ class MqttConnection(MqttSender):
             self._publishes.mixed_run(packet)
         elif type(packet) is Publish:
             if packet.qos:
-                self.subscriber.hand_in()  # its acknowledgement comes behind the answers to these
+                cost += self.subscriber.hand_in()  # its acknowledgement comes behind the answers to these
             self._publishes.publish(packet)
         elif type(packet) is Puback or type(packet) is Pubrec or type(packet) is Pubcomp:
             self._answered(packet)
@@ -224,6 +314,7 @@ class MqttConnection(MqttSender):
             self._authenticate(packet)
         else:  # AUTH without a method [MQTT-4.12.0-1]
             self.refuse(ReasonCode.PROTOCOL_ERROR)
+        return cost
 
     def _authenticate(self, packet: Auth) -> None:
         if self._reauthentication is None:
@@ -438,6 +529,7 @@ class MqttConnection(MqttSender):
         access, gate = self.access, self.gate
         super().close(reason, linger=linger)
         self._packets.clear()
+        self._end_pause()
         if self._contexts is not None:
             self._contexts.end()
             self._contexts = None

@@ -141,7 +141,8 @@ class Queue:
 
     def _set_filters(self, wanted: Sequence[bytes]) -> None:
         filters = self._context.filters
-        for subject in [each for each in self._filters if each not in wanted]:
+        kept = frozenset(wanted)
+        for subject in [each for each in self._filters if each not in kept]:
             filters.remove(self._filters.pop(subject))
         for subject in wanted:
             if subject not in self._filters:

@@ -7,7 +7,8 @@ filters are on flash, since it is a promise that nothing is lost from then on.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from eyot_daemon.mqtt import message, stream_context, sys_topics
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 REST_SID: Final = b" fwc"
 #: Filters of a session that outlives its connection: each change writes all of them.
 FILTERS_MAX: Final = 10_000
+#: Filters that are written in the time of one operation.
+STORED_PER_OPERATION: Final = 8
 #: When to send retained messages (MQTT 5, retain handling).
 REPLAY_ALWAYS: Final = 0
 REPLAY_IF_NEW: Final = 1
@@ -77,6 +80,10 @@ class Subscribing(Destination, Protocol):
 
     def send_suback(self, packet: Suback) -> None: ...
 
+    def filters_stored(self) -> None:
+        """Go on behind what was answered."""
+        ...
+
     def send_unsuback(self, packet: Unsuback) -> None: ...
 
 
@@ -87,6 +94,8 @@ class Subscriber:
         "_changes",
         "_connection",
         "_has_sys_filters",
+        "_stores_once",
+        "_storing",
         "options",
         "overlaps",
     )
@@ -98,26 +107,54 @@ class Subscriber:
         self._has_sys_filters = False
         #: of consecutive packets, which are stored together: each stores all filters of the session
         self._changes: list[_Change] = []
+        #: changes that were handed in and are not on flash
+        self._storing = 0
+        self._stores_once = False
 
-    def hand_in(self) -> None:
-        """Store what SUBSCRIBE and UNSUBSCRIBE changed since the last call, and answer them when it is on flash."""
-        if not self._changes:
-            return
+    @property
+    def is_storing(self) -> bool:
+        """Whether the answer to a SUBSCRIBE or UNSUBSCRIBE waits for the disk."""
+        return self._storing > 0
+
+    @contextmanager
+    def storing_once(self) -> Iterator[None]:
+        """Store what changes meanwhile at the end alone."""
+        self._stores_once = True
+        try:
+            yield
+        finally:
+            self._stores_once = False
+        self.hand_in()
+
+    def hand_in(self) -> int:
+        """Store what SUBSCRIBE and UNSUBSCRIBE changed since the last call, and answer them when it is on flash.
+
+        Returns as how many operations that counts: all filters of a session that outlives its connection are written.
+        """
+        if not self._changes or self._stores_once:
+            return 0
         changes, self._changes = self._changes, []
         connection = self._connection
 
+        self._storing += 1
+
         def settled(error: str) -> None:
+            self._storing -= 1
             if error and not connection.closed:
                 for change in reversed(changes):
                     self._go_back(change.placed)
             for change in changes:
                 if not connection.closed:
                     change.answer(error)
+            if not connection.closed:
+                connection.filters_stored()
 
         if any(change.is_new for change in changes):
-            connection.sessions.filters_changed(connection.session, settled)
-        else:
-            connection.sessions.when_filters_stored(connection.session, settled)
+            session = connection.session
+            connection.sessions.filters_changed(session, settled)
+            return len(session.record.subs) // STORED_PER_OPERATION if session.persistent else 0
+        connection.sessions.when_filters_stored(connection.session, settled)
+        return 0
 
     # -- SUBSCRIBE -------------------------------------------------------------------------------------------------------
 
