@@ -110,7 +110,7 @@ def test_online_and_offline(pair: LeafPair, browser: Chromium) -> None:
     counted = "/^[1-9][0-9]* failure/.test(document.getElementById('doctor-sum').textContent)"
     browser.until(f"{counted} && {found}.some(text => /^failure link .+Remedy: ./s.test(text))")
     assert browser.value("document.getElementById('problems').innerText.includes('Remedy: ')")
-    kept(browser, "page-offline")
+    kept(browser, "page-links")
     _light_dark_phone(browser)
     assert browser.complaints == []
     assert browser.requests

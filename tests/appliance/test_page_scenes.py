@@ -134,7 +134,7 @@ def test_an_expired_certificate(tmp_path: Path, browser: Chromium) -> None:
     config = DEVICE + PAGE + f'websocket {{ port: -1, tls {{ cert_file: "{certificate}", key_file: "{key}" }} }}\n'
     with LeafPair("eyotd", "eyotd", tmp_path, leaf_config=config, hub_config=HUB.replace("hub-server", "hub")) as pair:
         pair.play(gathered)
-        seen(browser, pair.leaf.monitor_port, "page-certificate", "Synced: hub has everything")
+        seen(browser, pair.leaf.monitor_port, "page-certificate", "Synced: hub has everything; 1 certificate not valid")
         assert "has expired: it was valid until" in remedies(browser)
         assert "Remedy: replace the file" in remedies(browser)
 

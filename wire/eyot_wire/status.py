@@ -226,6 +226,10 @@ class SyncReport(Struct, kw_only=True):
 NO_ROOM = "no room left"
 
 
+#: Free bytes below which a store that cannot write is taken for full, whatever the error's words.
+FULL_BELOW_BYTES = 64 << 20
+
+
 class StoreStatus(Struct, kw_only=True):
     """The store: commits, free space, and damage."""
 
@@ -290,6 +294,11 @@ class CertificateStatus(Struct, frozen=True, kw_only=True):
     file: str
     not_after: str | None = None
     trouble: str | None = None
+
+    @property
+    def is_invalid(self) -> bool:
+        """Whether peers refuse it now: a certificate that ends soon is still good."""
+        return self.trouble is not None and not self.trouble.startswith("expires soon")
 
 
 class StatusReport(Struct, kw_only=True):

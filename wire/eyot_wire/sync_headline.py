@@ -5,15 +5,16 @@ The rule is that of `eyot sync`: `all_synced` and `SyncStatus.is_synced`. A line
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
 
-from eyot_wire.status import LinkStatus, StoreStatus, SyncReport, SyncStatus
+from eyot_wire.status import CertificateStatus, LinkStatus, StoreStatus, SyncReport, SyncStatus
 
-#: `synced`; `incomplete`: synced, and messages were lost; `behind`; `unknown`: the position of a downstream is in doubt;
+#: `synced`; `attention`: synced, and a stream or a certificate is not in order; `incomplete`: synced, and messages were lost; `behind`; `unknown`: the position of a downstream is in doubt;
 #: `unread`: no downstream replicates from here; `failing`: messages cannot be stored
-State = Literal["synced", "incomplete", "behind", "unknown", "unread", "failing"]
+State = Literal["synced", "attention", "incomplete", "behind", "unknown", "unread", "failing"]
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
@@ -25,9 +26,16 @@ class Headline(Struct, frozen=True):
     text: str
 
 
-def sync_headline(report: SyncReport, store: StoreStatus | None) -> Headline:
-    """Return the state of synchronization; a failing store comes first, because it refuses new messages."""
+def sync_headline(
+    report: SyncReport, store: StoreStatus | None, certificates: Sequence[CertificateStatus] = ()
+) -> Headline:
+    """Return the state of synchronization; a failing store comes first, because it refuses new messages.
+
+    With `certificates`, the server's own, nothing that fails stands behind a line that says only that all is well.
+    """
     state, text = _synced(report)
+    if failures := [*_out_of_service(store), *_invalid(certificates)]:
+        state, text = "attention" if state == "synced" else state, "; ".join([text, *failures])
     if store is not None and store.error:
         return Headline("failing", f"Cannot store messages: {store.error}. {text}")
     return Headline(state, text)
@@ -39,6 +47,16 @@ def spoken_span(seconds: float) -> str:
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"
     return f"{max(0, int(seconds))} s"
+
+
+def _out_of_service(store: StoreStatus | None) -> Iterator[str]:
+    if store is not None and store.offline:
+        yield f"{_many(len(store.offline), 'stream')} out of service"
+
+
+def _invalid(certificates: Sequence[CertificateStatus]) -> Iterator[str]:
+    if failed := sum(each.is_invalid for each in certificates):
+        yield f"{_many(failed, 'certificate')} not valid"
 
 
 def _synced(report: SyncReport) -> tuple[State, str]:

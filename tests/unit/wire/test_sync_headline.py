@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eyot_wire.status import LinkStatus, StoreStatus, SyncReport, SyncStatus, all_synced
+from eyot_wire.status import CertificateStatus, LinkStatus, StoreStatus, SyncReport, SyncStatus, all_synced
 from eyot_wire.sync_headline import Headline, spoken_span, sync_headline
 
 DOWN = LinkStatus(name="hub", account="A", role="spoke", state="waiting", age_s=7300.0)
@@ -17,7 +17,16 @@ def out(stream: str = "R", **changes: Any) -> SyncStatus:
     return SyncStatus(account="A", stream=stream, **({"linked": True, "peer": "hub"} | changes))
 
 
-def said(*each: SyncStatus, down: list[LinkStatus] | None = None, store: StoreStatus | None = None) -> Headline:
+EXPIRED = CertificateStatus(file="c.pem", trouble="has expired: it was valid until noon")
+SOON = CertificateStatus(file="d.pem", trouble="expires soon: it is valid until noon")
+
+
+def said(
+    *each: SyncStatus,
+    down: list[LinkStatus] | None = None,
+    store: StoreStatus | None = None,
+    certificates: tuple[CertificateStatus, ...] = (),
+) -> Headline:
     found = list(each)
     report = SyncReport(
         server_name="s",
@@ -27,7 +36,7 @@ def said(*each: SyncStatus, down: list[LinkStatus] | None = None, store: StoreSt
         links_down=down or [],
         never_arrived=sum(one.never_arrived for one in found),
     )
-    return sync_headline(report, store)
+    return sync_headline(report, store, certificates)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +45,22 @@ def said(*each: SyncStatus, down: list[LinkStatus] | None = None, store: StoreSt
         (said(out()), "synced", "Synced: hub has everything"),
         (said(out(), out(peer="b")), "synced", "Synced: 2 servers have everything"),
         (said(out(linked=False), down=[DOWN]), "synced", "Synced: hub has everything; link down for 2 h"),
+        (said(out(), certificates=(SOON,)), "synced", "Synced: hub has everything"),
+        (
+            said(out(), certificates=(EXPIRED, SOON)),
+            "attention",
+            "Synced: hub has everything; 1 certificate not valid",
+        ),
+        (
+            said(out(), store=StoreStatus(path="/s", offline=["A > R"])),
+            "attention",
+            "Synced: hub has everything; 1 stream out of service",
+        ),
+        (
+            said(certificates=(EXPIRED,)),
+            "unread",
+            "Not synced: no mirror or source elsewhere replicates from here; 1 certificate not valid",
+        ),
         (said(out(never_arrived=500)), "incomplete", "Synced, but 500 messages never arrived"),
         (said(out(never_arrived=1)), "incomplete", "Synced, but 1 message never arrived"),
         (said(), "unread", "Not synced: no mirror or source elsewhere replicates from here"),

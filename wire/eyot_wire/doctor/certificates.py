@@ -17,5 +17,5 @@ def _certificate(each: CertificateStatus) -> Check:
     name = f"certificate {each.file}"
     if not each.trouble:
         return ok(name, f"valid until {each.not_after}")
-    make = warning if each.trouble.startswith("expires soon") else failure
+    make = failure if each.is_invalid else warning
     return make(name, each.trouble, CERTIFICATE_REMEDY)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eyot_wire.doctor.check import Check, failure, ok, skipped, warning
 from eyot_wire.quantities import size, span
-from eyot_wire.status import RESERVE_NORMAL, FlashStatus, StatusReport
+from eyot_wire.status import FULL_BELOW_BYTES, NO_ROOM, RESERVE_NORMAL, FlashStatus, StatusReport, StoreStatus
 
 _FREE_SHARE_MIN = 0.1
 #: From here on the flash is worn, as the alert rules and the page say.
@@ -25,9 +25,7 @@ def installation(report: StatusReport) -> list[Check]:
     if store is None:
         return checks
     if store.error:
-        checks.append(
-            failure("store", f"cannot write: {store.error}", "see the log; a full disk needs free space, not a restart")
-        )
+        checks.append(failure("store", f"cannot write: {store.error}", store_remedy(store)))
     else:
         checks.append(ok("store", f"stores messages at {store.path}"))
     repair = f"stop the daemon and run `eyot-check --repair {store.path}`"
@@ -39,6 +37,17 @@ def installation(report: StatusReport) -> list[Check]:
         remedy = "limit streams (max_bytes, max_age) or make room"
         checks.append(ok("disk", text) if share >= _FREE_SHARE_MIN else warning("disk", text, remedy))
     return checks + _flash(report.flash)
+
+
+def store_remedy(store: StoreStatus) -> str:
+    """Return what to do about a store that cannot write."""
+    # A quota may be used up while the file system has room.
+    is_full = (store.error or "").startswith(NO_ROOM) or (
+        store.free_bytes is not None and store.free_bytes < FULL_BELOW_BYTES
+    )
+    if is_full:
+        return "free space on the disk, or eyot stream purge STREAM --keep N; eyotd goes on by itself"
+    return "see the log, and: eyot-check"
 
 
 def _flash(flash: FlashStatus | None) -> list[Check]:

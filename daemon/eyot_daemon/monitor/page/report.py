@@ -13,13 +13,13 @@ from eyot_daemon.monitor.page.recent_log import LogLine, RecentLog
 from eyot_daemon.router.providers import HealthzQuery
 from eyot_wire.doctor.certificates import CERTIFICATE_REMEDY
 from eyot_wire.doctor.check import Check
+from eyot_wire.doctor.installation import store_remedy
 from eyot_wire.doctor.report import checks_of
-from eyot_wire.status import NO_ROOM, CertificateStatus, LinkStatus, StatusReport, StoreStatus, SyncReport, SyncStatus
+from eyot_wire.status import CertificateStatus, LinkStatus, StatusReport, StoreStatus, SyncReport, SyncStatus
 from eyot_wire.sync_headline import Headline, sync_headline
 
 #: Certificates are read again after this time.
 CERTIFICATES_EVERY_NS = 60 * 10**9
-FULL_BELOW_BYTES = 64 << 20
 
 
 class Problem(Struct, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ class PageReporter:
         _, health = monitor_server.healthz(clients, HealthzQuery())
         error = health.get("error")
         return PageReport(
-            headline=sync_headline(sync, status.store),
+            headline=sync_headline(sync, status.store, status.certificates),
             problems=problems(status, sync, error),
             doctor=checks_of(status, sync),
             status=status,
@@ -119,12 +119,7 @@ def _store_problems(store: StoreStatus | None) -> Iterator[Problem]:
     if store is None:
         return
     if store.error:
-        # A quota may be used up while the file system has room.
-        is_full = store.error.startswith(NO_ROOM) or (
-            store.free_bytes is not None and store.free_bytes < FULL_BELOW_BYTES
-        )
-        remedy = "free space on the disk; eyotd goes on by itself" if is_full else "see the log, and: eyot-check"
-        yield Problem(what="store", error=store.error, remedy=remedy)
+        yield Problem(what="store", error=store.error, remedy=store_remedy(store))
     for damage in store.damaged:
         yield Problem(what="store", error=damage, remedy="run eyot-check on the store while eyotd is stopped")
     for stream in store.offline:
