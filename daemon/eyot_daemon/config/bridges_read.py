@@ -6,7 +6,7 @@ from typing import Final, Literal
 from urllib.parse import unquote, urlsplit
 
 from eyot_daemon.config.bridges import PORTS, BridgeOptions
-from eyot_daemon.config.leaf import LeafUrl
+from eyot_daemon.config.leaf import URL_RULES, LeafUrl
 from eyot_daemon.config.reader import Block, expect_array, expect_string
 from eyot_daemon.config.tls_read import read_tls
 from eyot_sync.bridge.topic_rules import EVERYTHING, TopicRule, subscription_of
@@ -149,7 +149,7 @@ def _read_url(value: ConfValue, entry: ConfEntry) -> LeafUrl:
             raise ValueError("no host")
     except ValueError:
         raise ConfError(
-            "error parsing url: expected mqtt, mqtts, ws or wss://[user:password@]host[:port][/path]",
+            f"error parsing url: expected mqtt, mqtts, ws or wss://[user:password@]host[:port][/path]: {URL_RULES}",
             value.position,
             entry.key,
         ) from None

@@ -13,6 +13,8 @@ from eyot_sync.leaf.compression import AUTO, OFF, THRESHOLDS_S, LeafCompression
 from eyot_wire.archive.native import COMPILED
 
 LEAF_PORT_DEFAULT = 7422
+#: What an error about a URL adds; the URL itself may hold a password, so no error repeats it.
+URL_RULES = "the port is a number up to 65535, and / ? # in a password are written as %2F %3F %23"
 
 
 class LeafUrl(Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from urllib.parse import unquote, urlsplit
 from eyot_daemon.config.accounts import GLOBAL_ACCOUNT
 from eyot_daemon.config.leaf import (
     LEAF_PORT_DEFAULT,
+    URL_RULES,
     CompressionOptions,
     LeafAuthorization,
     LeafNodesOptions,
@@ -220,7 +221,7 @@ def _read_url(value: ConfValue, entry: ConfEntry) -> LeafUrl:
             raise ValueError("no host")
     except ValueError:
         raise ConfError(
-            f"error parsing url: expected {', '.join(_SCHEMES)}://[user:password@]host[:port]",
+            f"error parsing url: expected {', '.join(_SCHEMES)}://[user:password@]host[:port]: {URL_RULES}",
             value.position,
             entry.key,
         ) from None

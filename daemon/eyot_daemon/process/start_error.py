@@ -68,4 +68,5 @@ def cannot_listen(what: str, host: str, port: int, error: OSError) -> StartError
     if error.errno in (errno.EACCES, errno.EPERM):
         remedy = "choose a port from 1024 on, or lower net.ipv4.ip_unprivileged_port_start by sysctl"
         return StartError(f"{text}: {remedy}", Cause.PORT_FORBIDDEN)
-    return StartError(text, Cause.PORT)
+    remedy = ": another program listens there: `ss -ltnp` names it" if error.errno == errno.EADDRINUSE else ""
+    return StartError(text + remedy, Cause.PORT)

@@ -60,6 +60,7 @@ MISTAKES = [
     ("store_dir: /a\njetstream { store_dir: /b }", "1:12", "store_dir", "Duplicate 'store_dir'"),
     ("leafnodes { min_version: 2.7.0 }", "1:26", "min_version", "at least 2.8.0"),
     ('leafnodes { remotes [{url: "nats://"}] }', "1:28", "url", "error parsing url"),
+    ('leafnodes { remotes [{url: "nats://u:a/b@h:7422"}] }', "1:28", "url", "/ ? # in a password are written as %2F"),
     ('leafnodes { remotes [{urls: ["nats://a:1", "ws://b"]}] }', "1:29", "urls", "cannot have a mix of websocket"),
     ("leafnodes { remotes [{account: A}] }", "1:22", "", "a remote needs urls"),
     ("tls { cert_file: a }", "1:5", "", "missing 'key_file' in TLS configuration"),

@@ -172,6 +172,7 @@ def test_a_taken_port(start: StartDaemon) -> None:
     second = start("-p", str(first.port))
     assert second.wait() == 1
     assert f"[FTL] Error listening on port: 127.0.0.1:{first.port}" in second.log()
+    assert "another program listens there: `ss -ltnp` names it" in second.log()
     assert "Traceback" not in second.log()
 
 
