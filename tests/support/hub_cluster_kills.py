@@ -70,6 +70,7 @@ class Kills:
                 self._note(job, kind)
             second.done()
             if job in COMPARED:
+                self._slow_storage(0.0)
                 gone = ERASED if job == "erase" else None
                 self.trial.check([reading for reading in self.given.readings if reading[0] != gone])
 
@@ -86,8 +87,10 @@ class Kills:
             return lambda: trial.version("bronze") >= 3
         if job == "devices":
             return lambda: (trial.checkpoint / "offsets" / "0").exists()
-        silver = ("silver", "readings")
-        table = {"aggregate": silver, "backfill": silver, "erase": ("bronze",)}.get(job)
+        if job == "erase":
+            version = trial.version("bronze")
+            return lambda: trial.version("bronze") > version
+        table = {"aggregate": ("silver", "readings"), "backfill": ("silver", "readings")}.get(job)
         if table is None:
             return lambda: submission.task() is not None
         before = trial.data_files(*table)
