@@ -162,10 +162,8 @@ cdef bint values_in(const char* header, Py_ssize_t size, bytes special, tuple fi
             line_end = <const char*>memmem(start, end - start, b"\r\n", 2)
             if line_end == NULL:
                 line_end = end
-            while start < line_end and (start[0] == 32 or start[0] == 9):
+            while start < line_end and start[0] == 32:
                 start += 1
-            while line_end > start and ((line_end - 1)[0] == 32 or (line_end - 1)[0] == 9):
-                line_end -= 1
             found[index] = PyBytes_FromStringAndSize(start, line_end - start)
         at += 2
         at = <const char*>memmem(at, end - at, PyBytes_AS_STRING(special), PyBytes_GET_SIZE(special))

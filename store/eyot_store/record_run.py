@@ -136,7 +136,7 @@ def _values_in(header: bytes, rules: FastPathRules) -> list[bytes] | None:
         if found[index] is None:
             start = at + len(rules.fields[index])
             end = header.find(b"\r\n", start)
-            found[index] = header[start : end if end >= 0 else len(header)].strip(b" \t")
+            found[index] = header[start : end if end >= 0 else len(header)].lstrip(b" ")
         at = header.find(rules.special, at + 2)
     return [value or b"" for value in found]
 

@@ -36,14 +36,17 @@ NATS_MARK = b"\r\nNats-"
 
 
 def nats_fields(header: bytes) -> dict[bytes, bytes]:
-    """First value of every field whose name begins with `Nats-`; names are case-sensitive."""
+    """First value of every field whose name begins with `Nats-`; names are case-sensitive.
+
+    As in nats-server only blanks before the value are none of it: `a` and `a ` are two message ids, and `1h ` is no time.
+    """
     fields: dict[bytes, bytes] = {}
     at = header.find(NATS_MARK)
     while at >= 0:
         end = header.find(b"\r\n", at + 2)
         name, colon, value = header[at + 2 : end if end >= 0 else len(header)].partition(b":")
         if colon:
-            fields.setdefault(name, value.strip(b" \t"))
+            fields.setdefault(name, value.lstrip(b" "))
         at = header.find(NATS_MARK, at + 2)
     return fields
 

@@ -314,3 +314,34 @@ def test_who_asks_through_an_import_is_told(fixture: ConsumerFixture) -> None:
     assert through == {"start": start, "acc": "USES", "svc": "$G", "rtt": 5, "server": "world"}
     assert direct["acc"] == "$G"
     assert "svc" not in direct
+
+
+def fields(*lines: str) -> bytes:
+    """A header with its blanks."""
+    return "\r\n".join(("NATS/1.0", *lines, "", "")).encode()
+
+
+def test_blanks_behind_a_value_belong_to_it(fixture: ConsumerFixture) -> None:
+    """Of the value of a field only blanks before it are no part, tabs are: `a` and `a ` are two ids, and no message is lost."""
+    fixture.create("T", subjects=["t.>"], allow_msg_ttl=True, allow_rollup_hdrs=True, allow_msg_schedules=True)
+    ids = [b"a", b"a ", b"\ta", b"  a"]
+    sent = [fixture.put(b"s.a", b"", b"NATS/1.0\r\nNats-Msg-Id:%b\r\n\r\n" % each) for each in ids]
+    assert [each["seq"] for each in sent] == [1, 2, 3, 1]
+    assert err(fixture.put(b"s.a", b"", fields("Nats-Expected-Stream: S "))) == 10060
+    assert err(fixture.put(b"s.a", b"", fields("Nats-Expected-Last-Sequence: 3 "))) == 10071
+    assert err(fixture.put(b"t.a", b"", fields("Nats-TTL: 1h "))) == 10165
+    answer = fixture.put(b"t.a", b"", fields("Nats-Rollup: sub\t"))
+    assert answer["error"]["description"] == 'rollup value invalid: "sub\\t"'
+    target = "Nats-Schedule-Target: t.made"
+    for pattern in ("@every 1h ", "@every  1h", "@at 2099-01-01T00:00:00Z ", "@daily "):
+        assert err(fixture.put(b"t.a", b"", fields(f"Nats-Schedule: {pattern}", target))) == 10189
+    assert err(fixture.put(b"t.a", b"", fields("Nats-Schedule: @daily", "Nats-Schedule-Target: t.made "))) == 10190
+    assert "error" not in fixture.put(b"t.a", b"", fields("Nats-Schedule: 0 0 0 1 1 * ", target))
+
+
+def test_the_last_id_after_a_restart_has_its_blanks(fixture: ConsumerFixture) -> None:
+    fixture.put(b"s.a", b"", fields("Nats-Msg-Id: a "))
+    again = fixture.restart()
+    assert err(again.put(b"s.a", b"", fields("Nats-Expected-Last-Msg-Id: a", "Nats-Msg-Id: b"))) == 10070
+    assert again.put(b"s.a", b"", fields("Nats-Expected-Last-Msg-Id: a ", "Nats-Msg-Id: b"))["seq"] == 2
+    assert again.put(b"s.a", b"", fields("Nats-Msg-Id: a ")).get("duplicate") is True

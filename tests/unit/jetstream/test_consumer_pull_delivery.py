@@ -502,6 +502,17 @@ def test_pinned_client_over_the_wire(fixture: ConsumerFixture) -> None:
     assert fixture.request("CONSUMER.UNPIN.S.C", {"group": "B"})["error"]["err_code"] == 10160
 
 
+def test_no_wait_ends_when_what_comes_again_is_for_the_pinned_client(fixture: ConsumerFixture) -> None:
+    """Also while `max_ack_pending` holds new messages back, as in nats-server: the client would wait without an end."""
+    fixture.fill(3)
+    fixture.add(ack_policy="explicit", max_ack_pending=1, priority_policy="pinned_client", priority_groups=["A"])
+    (first,) = fixture.pull(batch=1, group="A", no_wait=True).take()
+    fixture.answer_to(first, b"-NAK")
+    fixture.commit()
+    other = fixture.pull(batch=1, group="A", no_wait=True)
+    assert (other.seqs, other.statuses) == ([], ["404 No Messages"])
+
+
 def test_max_bytes_counts_subject_reply_header_and_payload(fixture: ConsumerFixture) -> None:
     fixture.fill(2, size=100)
     fixture.add(ack_policy="explicit")

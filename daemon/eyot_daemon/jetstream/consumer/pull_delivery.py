@@ -115,7 +115,8 @@ class PullDelivery(Delivery):
                 used, exhausted = self._deliver_new(budget, now)
             if not used:
                 # Requests that wait because it is not for them that messages wait end as if there were none.
-                if queue.policy in CHOOSY and self.resume_at == NEVER and self.state.room():
+                ready = self.state.queued or self.state.room()
+                if queue.policy in CHOOSY and self.resume_at == NEVER and ready:
                     exhausted = True
                 break
             budget -= used

@@ -35,6 +35,7 @@ from eyot_wire.jetstream.error_codes import (
 )
 from eyot_wire.jetstream.errors import ApiError, error
 from eyot_wire.jetstream.model import StreamConfig
+from eyot_wire.quoting import quoted
 
 HEADER_BYTES_MAX = 65_535
 #: What a message that adds to a counter must not ask for (ADR-49).
@@ -143,9 +144,7 @@ def check_rollup(fields: dict[bytes, bytes], facts: StreamFacts, msg_id: bytes) 
         if not facts.config.allow_rollup_hdrs or facts.config.deny_purge:
             return Verdict(error(JSStreamRollupFailedF, err="rollup not permitted"))
         if rollup not in (b"sub", b"all"):
-            return Verdict(
-                error(JSStreamRollupFailedF, err=f'rollup value invalid: "{rollup.decode("utf-8", "replace")}"')
-            )
+            return Verdict(error(JSStreamRollupFailedF, err=f"rollup value invalid: {quoted(rollup)}"))
     return Verdict(msg_id=msg_id, rollup=rollup)
 
 

@@ -221,7 +221,7 @@ class MessageStager:
     def last_msg_id(self) -> bytes:
         if self._last_msg_id is None:
             newest = self._log.get(self._log.committed_seq)
-            self._last_msg_id = (headers.get(newest.header, MSG_ID) or b"") if newest is not None else b""
+            self._last_msg_id = nats_fields(newest.header).get(MSG_ID, b"") if newest is not None else b""
         return self._last_msg_id
 
     def last_seq_for(self, subject_filter: bytes) -> int:
@@ -230,7 +230,7 @@ class MessageStager:
 
     def ends_with_schedule(self, subject: bytes) -> bool:
         newest = self._log.last_for(subject)
-        return newest is None or bool(headers.get(newest.header, SCHEDULE))
+        return newest is None or bool(nats_fields(newest.header).get(SCHEDULE))
 
     def duplicate_of(self, msg_id: bytes) -> int:
         return self._parts.dedupe.find(msg_id, self._now_ns)

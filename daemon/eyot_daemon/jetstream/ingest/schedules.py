@@ -216,9 +216,9 @@ class Schedule:
         self._zone: tzinfo = UTC
         try:
             if text.startswith("@at "):
-                self._at_ns = rfc3339_to_ns(text[4:].strip())
+                self._at_ns = rfc3339_to_ns(text[4:])
             elif text.startswith("@every "):
-                self._every_ns = parse_duration_ns(text[7:].strip())
+                self._every_ns = parse_duration_ns(text[7:])
                 if self._every_ns < NS_PER_S:
                     raise ValueError("schedules repeat once a second at most")
             else:
