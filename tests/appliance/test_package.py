@@ -72,6 +72,18 @@ def test_its_configuration_is_valid(unpacked: Path) -> None:
     assert "is valid" in run(unpacked / "usr/bin/eyotd", "-t", "-c", unpacked / "etc/eyot/eyotd.conf")
 
 
+def test_it_has_the_files_that_its_pages_name(unpacked: Path) -> None:
+    pages = [*(unpacked / "usr/share/doc/eyot/docs").rglob("*.md"), unpacked / "usr/share/doc/eyot/README.md"]
+    named = {
+        found
+        for page in pages
+        for found in re.findall(r"/usr/[a-z/]*/eyot/[A-Za-z0-9_./-]*[A-Za-z0-9]", page.read_text())
+    }
+    named.discard("/usr/libexec/eyot/container-health")  # of the OCI image
+    assert "/usr/share/doc/eyot/examples/fleet.toml" in named
+    assert {each for each in named if not (unpacked / each[1:]).exists()} == set()
+
+
 def test_its_version_names_the_release(unpacked: Path) -> None:
     release = platform.freedesktop_os_release()
     version = re.search(r"^Version: (.*)$", (unpacked / "DEBIAN/control").read_text(), re.MULTILINE)

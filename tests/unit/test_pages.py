@@ -111,3 +111,16 @@ def test_commands() -> None:
     for name, inner in commands:
         command = cli.commands[name]
         assert not inner or (isinstance(command, click.Group) and inner in command.commands), (name, inner)
+
+
+def test_examples_that_are_named_are_in_the_package() -> None:
+    named = set()
+    for path in (
+        *TOP.glob("docs/**/*.md"),
+        *TOP.glob("packaging/man/*"),
+        *TOP.glob("fleet/**/*.py"),
+        *TOP.glob("cli/**/*.py"),
+    ):
+        named |= set(re.findall(r"/usr/share/doc/eyot/examples/([a-z-]+\.(?:conf|toml))", path.read_text()))
+    listed = (TOP / "packaging/debian/eyot.examples").read_text().split()
+    assert named == {each.removeprefix("build/examples/") for each in listed}
