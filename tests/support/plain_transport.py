@@ -7,11 +7,10 @@ from eyot_daemon.turn.backpressure import Gate
 
 
 class Wire:
-    """A transport that takes everything at once."""
-
-    backlog = 0
+    """A transport that takes everything at once, while it `takes`."""
 
     def __init__(self) -> None:
+        self.takes = True
         self.sent = bytearray()
         self.session: ServedClient | None = None
         self.closed = False
@@ -21,8 +20,14 @@ class Wire:
     def input_waits(self) -> bool:
         return False
 
+    @property
+    def backlog(self) -> int:
+        return 0 if self.takes or self.session is None else len(self.session.out)
+
     def send(self) -> None:
         assert self.session is not None
+        if not self.takes:
+            return
         self.sent += self.session.out
         self.session.out.clear()
 

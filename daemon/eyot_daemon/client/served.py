@@ -234,6 +234,8 @@ class ServedClient(ClientState):
         self.dirty = False
         if self.out and not self.closed:
             self.transport.send()
+            if self._room and not self.transport.backlog:
+                self._room.made()  # all went at once: nothing is left whose end would tell
 
     # -- login -----------------------------------------------------------------------------------------------------
 

@@ -135,6 +135,24 @@ def test_a_consumer_is_told_when_all_was_sent() -> None:
     assert told == ["room"]
 
 
+def test_a_consumer_is_told_when_the_end_of_the_turn_sent_all() -> None:
+    """Others filled the buffer again before the consumer looked: no transport waits for the peer, so that none calls `refill`."""
+    fixture = Fixture()
+    client, wire = fixture.accept(b"login ann a\nhear a.b")
+    told: list[str] = []
+    client.room.wait(lambda: told.append("room"))
+    fixture.broker.flush()
+    assert told == []
+    wire.takes = False
+    fixture.broker.global_account.publish(b"a.b", payload=b"hi")
+    fixture.broker.flush()
+    assert told == []
+    wire.takes = True
+    fixture.broker.global_account.publish(b"a.b", payload=b"hi")
+    fixture.broker.flush()
+    assert told == ["room"]
+
+
 def test_its_end_is_remembered_as_that_of_any_client() -> None:
     fixture = Fixture()
     client, wire = fixture.accept(b"login ann a\nhear a.b")
