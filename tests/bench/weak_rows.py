@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
 import wire
 from peers import ALWAYS, NATS, OURS, running
 from processes import resident_bytes
 from rows import Notes, Say, alternating
 from table import Row
+from weak_groups import groups, within
 
 TITLE = "A weak machine"
 PEERS = [NATS, ALWAYS]
@@ -19,7 +15,6 @@ HOW = (
     "The broker has 10 % of one core and 256 MB from its first instruction on; its clients have the machine. eyotd has `profile: small`. "
     "Resident memory is the process's, with the pages of its store, after all other rows."
 )
-PERIOD_US, SHARE, MEMORY = 100_000, 0.1, 256 << 20
 #: (subscribers, payload bytes, messages)
 FANS = [(1, 128, 400_000), (1, 4096, 20_000), (4, 128, 200_000), (4, 4096, 8_000)]
 #: (connections, in flight, messages)
@@ -32,7 +27,7 @@ def measure(scale: float, rounds: int, say: Say, peers: list[str]) -> list[Row]:
 
     def one(peer: str) -> None:
         small = "eyot { profile: small }\n" if peer == OURS else ""
-        with _groups() as groups, running(peer, more=small, before=_within(groups), stream=True) as node:
+        with groups() as limited, running(peer, more=small, before=within(limited), stream=True) as node:
             for subscribers, size, wanted in FANS if peer != ALWAYS else ():
                 count = notes.count(wanted)
                 rate = subscribers * count / wire.fan_out(node.port, subscribers, b"x" * size, count)
@@ -51,36 +46,3 @@ def measure(scale: float, rounds: int, say: Say, peers: list[str]) -> list[Row]:
     except PermissionError as error:
         say(f"weak: left out, since control groups cannot be made: {error}")
     return notes.rows
-
-
-@contextmanager
-def _groups() -> Iterator[list[Path]]:
-    """Control groups of version 2 or 1 with the limits, for a broker to enter."""
-    root = Path("/sys/fs/cgroup")
-    quota = int(PERIOD_US * SHARE)
-    if (root / "cgroup.controllers").exists():
-        limits = {root: {"cpu.max": f"{quota} {PERIOD_US}", "memory.max": str(MEMORY)}}
-        (root / "cgroup.subtree_control").write_text("+cpu +memory")
-    else:
-        limits = {
-            root / "cpu": {"cpu.cfs_period_us": str(PERIOD_US), "cpu.cfs_quota_us": str(quota)},
-            root / "memory": {"memory.limit_in_bytes": str(MEMORY)},
-        }
-    groups: list[Path] = []
-    try:
-        for folder, values in limits.items():
-            group = folder / f"eyot-bench-{os.getpid()}"
-            group.mkdir()
-            groups.append(group)
-            for name, value in values.items():
-                (group / name).write_text(value)
-        yield groups
-    finally:
-        for group in groups:
-            group.rmdir()
-
-
-def _within(groups: list[Path]) -> list[str]:
-    """The beginning of a command that runs in these groups."""
-    enter = 'while [ "$1" != -- ]; do echo $$ >"$1/cgroup.procs"; shift; done; shift; exec chrt --other 0 "$@"'  # a quota does not hold for real time
-    return ["sh", "-c", enter, "sh", *map(str, groups), "--"]
