@@ -37,6 +37,56 @@ def test_explicit_acks_move_the_floor_over_gaps() -> None:
     assert state.ack_floor() == (3, 15)
 
 
+class CountedSeq(int):
+    """A sequence that counts how often it is compared."""
+
+    compared = 0
+
+    def __gt__(self, other: int) -> bool:
+        CountedSeq.compared += 1
+        return int(self) > other
+
+    def __ge__(self, other: int) -> bool:
+        CountedSeq.compared += 1
+        return int(self) >= other
+
+    def __lt__(self, other: int) -> bool:
+        CountedSeq.compared += 1
+        return int(self) < other
+
+
+@pytest.mark.parametrize("keeps_given_up", [False, True])
+def test_acknowledging_up_to_one_looks_at_no_other_message_that_came_again(keeps_given_up: bool) -> None:
+    state = ConsumerState(AckRules("all", ack_wait_s=30.0))
+    state.keeps_given_up = keeps_given_up
+    state.deliver(range(1, 1001), now=0)
+    state.give_back(range(1, 1001))
+    assert len(redeliver_all(state, 0)) == 1000
+    CountedSeq.compared = 0
+    assert state.ack(CountedSeq(1)) == [1]
+    assert state.remove_below(CountedSeq(3)) == [2]
+    assert CountedSeq.compared <= 10
+    assert state.num_redelivered == 998
+
+
+def test_given_up_messages_do_not_count_as_redelivered() -> None:
+    rules = AckRules("explicit", ack_wait_s=30.0, max_deliver=2)
+    state = ConsumerState(rules)
+    state.keeps_given_up = True
+    state.deliver([1, 2, 3], now=0)
+    state.give_back([1, 2])
+    redeliver_all(state, 0)
+    state.nak(1, 0, now=0)
+    assert [each.sseq for each in state.take_given_up()] == [1]
+    assert (state.given_up(), state.num_redelivered) == ([1], 1)
+    again = decode_state(encode_state(state, 0, 0), rules, 0, 0)
+    again.keeps_given_up = True
+    assert (again.given_up(), again.num_redelivered) == ([1], 1)
+    assert again.ack(1) == ()
+    assert again.ack_each([1, 2]) == [2]
+    assert (again.given_up(), again.num_redelivered, again.redelivered) == ([], 0, {})
+
+
 def test_floor_uses_the_first_delivery_of_a_redelivered_message() -> None:
     state = ConsumerState(EXPLICIT)
     state.deliver([1, 2], now=0)

@@ -455,7 +455,7 @@ class Consumer:
             ),
             ack_floor=SequenceInfo(consumer_seq=floor_cseq, stream_seq=floor_sseq, last_active=acked_at),
             num_ack_pending=state.num_ack_pending,
-            num_redelivered=len(state.redelivered),
+            num_redelivered=state.num_redelivered,
             num_waiting=self.pull.num_waiting() if self.pull is not None else 0,
             num_pending=self.reader.pending(state.delivered_sseq),
             push_bound=self.bound,

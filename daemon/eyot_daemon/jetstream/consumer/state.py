@@ -145,6 +145,7 @@ class ConsumerState:
     __slots__ = (
         "_due",
         "_given_up",
+        "_kept",
         "_queue",
         "_removed",
         "delivered_cseq",
@@ -166,6 +167,8 @@ class ConsumerState:
         self._given_up: list[GivenUp] = []
         self._removed = 0
         self.keeps_given_up = False
+        #: those of `redelivered` that were given up
+        self._kept: dict[int, int] = {}
 
     # -- queries -----------------------------------------------------------------------------------------------------
 
@@ -274,7 +277,7 @@ class ConsumerState:
             for each in taken:
                 self._drop(each)
             self._compact()
-            self.forget_given_up([each for each in self.redelivered if each <= sseq])
+            self.forget_given_up([each for each in self._kept if each <= sseq])
             return taken
         if sseq not in self.pending:
             self.forget_given_up([sseq])
@@ -298,6 +301,7 @@ class ConsumerState:
         if self.redelivered:
             for sseq in sseqs:
                 self.redelivered.pop(sseq, None)
+                self._kept.pop(sseq, None)
         self._removed += len(taken)
         return taken
 
@@ -349,26 +353,32 @@ class ConsumerState:
         for each in gone:
             self._drop(each)
         self._compact()
-        self.forget_given_up([each for each in self.redelivered if each < sseq])
+        self.forget_given_up([each for each in self._kept if each < sseq])
         self.skip_to(sseq - 1)
         return gone
 
     def given_up(self) -> list[int]:
         """Return the messages that were given up, and are neither acknowledged since nor gone."""
-        return [sseq for sseq in self.redelivered if sseq not in self.pending] if self.keeps_given_up else []
+        return list(self._kept) if self.keeps_given_up else []
+
+    @property
+    def num_redelivered(self) -> int:
+        """How many pending messages were delivered more than once."""
+        return len(self.redelivered) - len(self._kept)
 
     def forget_given_up(self, sseqs: Iterable[int]) -> None:
         """Forget messages that were given up: they are acknowledged after all, or left the stream."""
-        if self.redelivered:
+        if self._kept:
             for sseq in sseqs:
-                if sseq not in self.pending:
-                    self.redelivered.pop(sseq, None)
+                if self._kept.pop(sseq, 0):
+                    del self.redelivered[sseq]
 
     def reset(self, sseq: int) -> None:
         """Start over after `sseq`: nothing was delivered, nothing is pending."""
         self.delivered_cseq, self.delivered_sseq = 0, sseq
         self.pending.clear()
         self.redelivered.clear()
+        self._kept.clear()
         self._queue.clear()
         self._due.clear()
         self._given_up.clear()
@@ -418,6 +428,7 @@ class ConsumerState:
                 key = self._due.key_for(now, remaining_s)
                 self.pending[sseq] = (cseq, key)
                 self._due.add(key, (sseq,))
+        self._kept = {sseq: count for sseq, count in redelivered.items() if sseq not in self.pending}
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -437,7 +448,7 @@ class ConsumerState:
         self._given_up.append(GivenUp(sseq, deliveries))
         self._drop(sseq)
         if self.keeps_given_up:
-            self.redelivered[sseq] = deliveries
+            self.redelivered[sseq] = self._kept[sseq] = deliveries
 
     def _reschedule(self, sseq: int, held: tuple[int, float], key: float) -> None:
         if held[1] == QUEUED:
