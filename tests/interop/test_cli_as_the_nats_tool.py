@@ -129,8 +129,8 @@ def test_a_backup_with_another_configuration(eyot: Tool, tmp_path: Path) -> None
 
 
 def test_reports_in_plain_numbers_and_in_another_order(eyot: Tool) -> None:
-    eyot("stream", "add", "MANY", "--subjects", "many")
-    eyot("pub", "many", "x", "--count", "1200", "-q")
+    eyot("stream", "add", "MANY", "--subjects", "many", "--storage", "memory")
+    eyot("pub", "-J", "many", "x", "--count", "1200", "-q")
     assert "1200" in eyot("stream", "report", "--raw", "--all").split()
     eyot("consumer", "add", "MANY", "behind")
     assert "1200" in eyot("consumer", "report", "MANY", "-r").split()
