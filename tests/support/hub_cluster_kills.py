@@ -26,16 +26,16 @@ from support.server_process import free_port
 
 PER_COMMIT = 500
 OUTAGE_S = 3.0
-#: Of each request to the object storage, so that a job goes on for long enough to see all its kills; `ingest`, of many commits, does so anyway.
+#: Of each request to the object storage, so that a job goes on for long enough to see all its kills.
 DELAY_S = 0.2
+MANY_COMMITS = ("ingest", "devices")  # they do so without it
 #: What is killed under each job, in this order; the driver under a submission of its own. Jobs without the broker do not ask it.
-#: `devices` asks the object storage for its one commit alone, which `ingest` has many of.
 KILLS = {
     "ingest": ("driver", "worker", "broker", "storage", "master"),
     "aggregate": ("driver", "storage", "worker", "master"),
     "gaps": ("driver", "broker", "worker"),
     "fleet": ("driver", "storage", "worker"),
-    "devices": ("driver", "broker", "worker", "master"),
+    "devices": ("driver", "broker", "storage", "worker", "master"),
     "backfill": ("driver", "storage", "worker"),
     "erase": ("driver", "storage", "worker"),
 }
@@ -58,7 +58,7 @@ class Kills:
     def run(self) -> None:
         for job, kinds in KILLS.items():
             assert kinds[0] == "driver"
-            self._slow_storage(0.0 if job == "ingest" else DELAY_S)
+            self._slow_storage(0.0 if job in MANY_COMMITS else DELAY_S)
             options, again = OPTIONS.get(job, ((), ()))
             first = self.trial.job(job, *options)
             first.until(self._begun(job, first))
