@@ -53,12 +53,12 @@ FIRST_PING_S = 2.0
 FIRST_PING_JITTER = 0.2
 #: The round trip is measured this often, be the peer busy or not.
 ROUND_TRIP_S = 3600.0
-#: The most bytes kept from a client while it is authenticated again.
+#: The most bytes kept from a client while it is authenticated again, or goes on in later turns.
 HELD_BYTES_MAX = 4 * 1024 * 1024
-#: Operations of one client in one turn, consecutive publishes counting as one: 512 take 2 to 5 ms, and others wait meanwhile.
-OPS_MAX = 512
 #: The same for a peer that is not authenticated yet. Meanwhile a little is read every `HOLD_S`.
 EARLY_BYTES_MAX = 48 * 1024
+#: Operations of one client in one turn, consecutive publishes counting as one: 512 take 2 to 5 ms, and others wait meanwhile.
+OPS_MAX = 512
 
 
 class ClientConnection(ServedClient):

@@ -98,16 +98,21 @@ class LinkPolicies:
             if lanes.outranked(self.gate.stream(stream).policy.priority):
                 return FULL
         held = self.gate.hold(stream)
-        if held is None and self.gate.budget_left(stream) <= self._session.outbox.waiting_bytes:
+        if held is None and self.gate.meter is not None and self._budget_left(stream) <= 0:
             return FULL  # what waits may use up the budget: once it is sent, the budget tells
         return held
 
     def allowance(self, stream: bytes) -> int:
         """Return the bytes of a stream that may be queued before its gate is checked again."""
-        outbox = self._session.outbox
-        budgeted = self.gate.budget_left(stream) - outbox.waiting_bytes
-        waits = outbox.streams.waiting(stream)
-        return max(0, min(self.gate.allowance(stream), budgeted, self._backlog_max - waits))
+        waits = self._session.outbox.streams.waiting(stream)
+        allowed = min(self.gate.allowance(stream), self._backlog_max - waits)
+        if self.gate.meter is not None:
+            allowed = min(allowed, self._budget_left(stream))
+        return max(0, allowed)
+
+    def _budget_left(self, stream: bytes) -> int:
+        """Return the bytes of the budget that neither crossed the link nor wait for it."""
+        return self.gate.budget_left(stream) - self._session.outbox.waiting_bytes
 
     @property
     def has_room(self) -> bool:

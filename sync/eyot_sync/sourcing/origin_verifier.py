@@ -111,9 +111,9 @@ class OriginVerifier:
     def first_if_none_waits(self) -> int:
         """Return the sequence of the first message of a consumer before which there was none; 0: unknown, or there was one."""
         state = None if self._info is None else self._info.state
-        return (
-            state.last_seq + 1 if state is not None and state.messages and state.last_seq and not self._pending else 0
-        )
+        if state is None or not state.messages or not state.last_seq or self._pending:
+            return 0
+        return state.last_seq + 1
 
     def leaves_out(self, first_seq: int) -> bool:
         """Return whether a consumer whose first message is `first_seq` may have begun too late.
