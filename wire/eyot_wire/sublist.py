@@ -301,6 +301,12 @@ class SubList(Generic[S]):
 
     # forgetting
 
+    def forget_all(self) -> None:
+        """Drop all remembered matches, and with them what callers derived from them."""
+        self._looked_through = 0
+        self._old, self._young = _Generation(), _Generation()
+        self.recent = self._young.matches
+
     def _forget(self, subject: bytes) -> None:
         self._young.matches.pop(subject, None)
         self._old.matches.pop(subject, None)
@@ -316,9 +322,7 @@ class SubList(Generic[S]):
             return
         self._looked_through += 1
         if self._looked_through > SCANS_BEFORE_DROP:
-            self._looked_through = 0
-            self._old, self._young = _Generation(), _Generation()
-            self.recent = self._young.matches
+            self.forget_all()
             return
         start = _literal_start(pattern)
         parts = pattern.split(b".")

@@ -221,6 +221,10 @@ class ClientConnection(ServedClient):
     def _let_through(self, sub: Subscription, subject: bytes, reply: bytes, origin: Origin | None) -> bool:
         if origin is self and not self.echo:
             return False
+        if sub in self.unreviewed:
+            client_interest.review(self, sub)
+            if not sub.active:
+                return False
         access = self.access
         if access is not None:
             if sub.deny_filter and not access.may_receive(subject, sub.queue):

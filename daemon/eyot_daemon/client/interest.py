@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from itertools import islice
 
 from eyot_daemon.client.state import ClientState
 from eyot_daemon.router.subscription import Subscription
@@ -14,6 +15,8 @@ log = logging.getLogger("eyot.client")
 
 #: Queue group that nats-server keeps for itself.
 SYSTEM_QUEUE = b"_sys_"
+#: Subscriptions that one turn reviews after a change of permissions: each that ends is logged, and told to the client.
+REVIEWED_MAX = 256
 MAX_SUBSCRIPTIONS = "maximum subscriptions exceeded"
 
 
@@ -78,6 +81,7 @@ def unsubscribe(client: ClientState, op: Unsub) -> None:
 def remove(client: ClientState, sub: Subscription) -> None:
     """End a subscription."""
     client.subs.pop(sub.sid, None)
+    client.unreviewed.pop(sub, None)
     sub.account.unsubscribe(sub)
 
 
@@ -85,7 +89,8 @@ def is_slow(client: ClientState, sub: Subscription) -> bool:
     """Return whether each message for `sub` must be checked individually."""
     tracked = client.access is not None and client.access.replies is not None
     traced = client.clients.trace is not None
-    return bool(sub.max_msgs) or sub.deny_filter or tracked or traced or not client.echo
+    is_checked = bool(sub.max_msgs) or sub.deny_filter or sub in client.unreviewed
+    return is_checked or tracked or traced or not client.echo
 
 
 def trace_changed(client: ClientState) -> None:
@@ -95,15 +100,35 @@ def trace_changed(client: ClientState) -> None:
 
 
 def look_again(client: ClientState) -> None:
-    """Apply changed permissions: end subscriptions that are no longer allowed, and inform the client."""
+    """Apply changed permissions: end subscriptions that are no longer allowed, and inform the client.
+
+    Those beyond `REVIEWED_MAX` are reviewed in later turns, or when a message for one of them comes.
+    """
+    goes_on = bool(client.unreviewed)
+    client.unreviewed = dict.fromkeys(reversed(client.subs.values()))
+    for sub in client.unreviewed:
+        sub.slow = True
+    if not goes_on:
+        _review_some(client)
+
+
+def _review_some(client: ClientState) -> None:
+    for sub in list(islice(reversed(client.unreviewed), REVIEWED_MAX)):
+        review(client, sub)
+    if client.unreviewed:
+        client.clients.broker.later_turns.add(lambda: _review_some(client))
+
+
+def review(client: ClientState, sub: Subscription) -> None:
+    """Apply changed permissions to one subscription."""
+    client.unreviewed.pop(sub, None)
     access = client.access
-    for sub in tuple(client.subs.values()):
-        if access is not None and not access.may_subscribe(sub.subject, sub.queue):
-            using = f" using queue {quoted(sub.queue)}" if sub.queue else ""
-            named = f"{quoted(sub.subject)}{using} (sid {quoted(sub.sid)})"
-            log.info("Removed sub %s for %r - not authorized", named, client)
-            remove(client, sub)
-            client.send_error(f"Permissions Violation for Subscription to {named}")
-            continue
-        sub.deny_filter = access is not None and access.needs_deny_filter(sub.subject, sub.queue)
-        sub.slow = is_slow(client, sub)
+    if access is not None and not access.may_subscribe(sub.subject, sub.queue):
+        using = f" using queue {quoted(sub.queue)}" if sub.queue else ""
+        named = f"{quoted(sub.subject)}{using} (sid {quoted(sub.sid)})"
+        log.info("Removed sub %s for %r - not authorized", named, client)
+        remove(client, sub)
+        client.send_error(f"Permissions Violation for Subscription to {named}")
+        return
+    sub.deny_filter = access is not None and access.needs_deny_filter(sub.subject, sub.queue)
+    sub.slow = is_slow(client, sub)

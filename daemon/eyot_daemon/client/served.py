@@ -23,6 +23,7 @@ from eyot_daemon.client.state import ClientState
 from eyot_daemon.net.transport import Transport
 from eyot_daemon.router.access import Access
 from eyot_daemon.router.account import Account
+from eyot_daemon.router.retired import retire
 from eyot_daemon.router.room import Room
 from eyot_daemon.turn.backpressure import Gate
 from eyot_daemon.turn.timers import TimerHandle
@@ -208,7 +209,7 @@ class ServedClient(ClientState):
         self.close(reason, linger=False)
 
     def close(self, reason: str, *, linger: bool) -> None:
-        """End the connection: subscriptions go at once, `out` is sent if the peer may `linger`."""
+        """End the connection: subscriptions reach nobody from now on, `out` is sent if the peer may `linger`."""
         if self.closed:
             return
         self.closed = True
@@ -342,9 +343,9 @@ class ServedClient(ClientState):
         self.account_name = self.user = ""
 
     def _leave(self) -> None:
-        for sub in tuple(self.subs.values()):
-            sub.account.unsubscribe(sub)
+        retire(self.clients.broker.later_turns, self.subs.values())
         self.subs.clear()
+        self.unreviewed.clear()
         if self.account is not None:
             self.account.connections.discard(self)
             self.account = None

@@ -17,10 +17,11 @@ class ClientState(KnownClient):
 
     `clients`        what it shares with others.
     `subs`           its subscriptions by sid.
+    `unreviewed`     those that changed permissions were not applied to yet, the next one last.
     `verbose`, `pedantic`, `no_responders`  as in CONNECT; nats-server's assumptions before.
     """
 
-    __slots__ = ("clients", "no_responders", "pedantic", "subs", "verbose")
+    __slots__ = ("clients", "no_responders", "pedantic", "subs", "unreviewed", "verbose")
 
     def __init__(self, clients: ClientContext, peer: Peer, cid: int) -> None:
         super().__init__(peer, cid, clients.broker.clock.now_ns())
@@ -30,6 +31,7 @@ class ClientState(KnownClient):
         self.pedantic = True
         self.no_responders = False
         self.subs: dict[bytes, Subscription] = {}
+        self.unreviewed: dict[Subscription, None] = {}
 
     def queue_output(self, data: bytes) -> None:
         """Add to `out`; it is sent when the turn ends."""
@@ -55,7 +57,7 @@ class ClientState(KnownClient):
         self.queue_output(encode_err(text) * times)
 
     def close(self, reason: str, *, linger: bool) -> None:
-        """End the connection: subscriptions go at once, `out` is sent if the peer may `linger`."""
+        """End the connection: subscriptions reach nobody from now on, `out` is sent if the peer may `linger`."""
         raise NotImplementedError
 
     def deliver(

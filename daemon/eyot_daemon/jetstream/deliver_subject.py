@@ -31,9 +31,11 @@ def has_interest(account: "Account", subject: bytes, group: bytes, *, copied: bo
     match = account.sublist.match(subject)
     if not group:
         if copied:
-            return bool(match.plain or match.groups)
-        return any(sub.subject == subject for sub in match.plain)
-    members = [sub for queue, those in match.groups if queue == group for sub in those]
+            return any(sub.active for sub in match.plain) or any(
+                sub.active for _, those in match.groups for sub in those
+            )
+        return any(sub.subject == subject and sub.active for sub in match.plain)
+    members = [sub for queue, those in match.groups if queue == group for sub in those if sub.active]
     return any(copied or sub.subject == subject for sub in members)
 
 

@@ -71,6 +71,8 @@ class LeafConnection(LinkDestination):
         "__weakref__",
         "_account_links",
         "_held",
+        "_is_counted",
+        "_is_released",
         "_learn",
         "_login",
         "_timer",
@@ -112,6 +114,9 @@ class LeafConnection(LinkDestination):
         self.external = False  # a reload does not authorize it again
         self.token: UserToken | None = None
         self.source = Source(self, "")
+        #: whether some of the peer's interest is still in the account
+        self._is_counted = False
+        self._is_released = False
         self.output = SlicedOutput(self._next_slice, links.broker.clock)
         self.out = self.output.out
         self.established = False
@@ -134,6 +139,7 @@ class LeafConnection(LinkDestination):
             state,
             self._wakeups,
             clock=broker.clock,
+            later_turns=broker.later_turns,
             domain=links.domain,
             remotes=links.remotes,
             close=self.close,
@@ -210,14 +216,27 @@ class LeafConnection(LinkDestination):
         self.session.release()
         self.transport = None
         self._login = None
-        del self._timer, self._wakeups, self.peer_interest, self.policies, self.output, self.source
+        del self._timer, self._wakeups, self.peer_interest, self.policies, self.output
+        if self._is_counted:
+            self._is_released = True  # what is removed in later turns still tells its source
+        else:
+            self._release_source()
+
+    def _release_source(self) -> None:
+        del self.source
 
     def _leave(self) -> None:
         account, account_links = self.account, self._account_links
         if account is None or account_links is None:
             return
         account_links.leave(self)
-        self.peer_interest.clear()
+        self._is_counted = True
+        self.peer_interest.clear(self._interest_gone)
+
+    def _interest_gone(self) -> None:
+        self._is_counted = False
+        if self._is_released:
+            self._release_source()
 
     # -- transport's session ---------------------------------------------------------------------------------------
 

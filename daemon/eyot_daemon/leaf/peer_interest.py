@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable
 
 from eyot_daemon.leaf.stale_request_refuser import StaleRequestRefuser
 from eyot_daemon.router.account import Account
+from eyot_daemon.router.retired import retire
 from eyot_daemon.router.subscription import LeafDestination, Subscription
 from eyot_daemon.turn.clock import Clock
+from eyot_daemon.turn.later_turns import LaterTurns
 from eyot_sync.leaf import errors
 from eyot_sync.leaf.session import LeafSession
 from eyot_sync.link.state import LinkState
@@ -27,6 +29,7 @@ class PeerInterest:
         "_dest",
         "_domain",
         "_is_own_loop",
+        "_later_turns",
         "_remotes",
         "_session",
         "_state",
@@ -43,6 +46,7 @@ class PeerInterest:
         wakeups: StaleRequestRefuser,
         *,
         clock: Clock,
+        later_turns: LaterTurns,
         domain: str,
         remotes: Iterable[LinkState],
         close: Callable[[str], None],
@@ -59,6 +63,7 @@ class PeerInterest:
         self._state = state
         self._wakeups = wakeups
         self._clock = clock
+        self._later_turns = later_turns
         self._domain = domain
         self._remotes = remotes
         self._close = close
@@ -127,8 +132,8 @@ class PeerInterest:
             text = f'another leaf node of {state.peer_group} has this server\'s JetStream domain "{domain}"'
             state.saw_twin(text, self._clock.now_ns())
 
-    def clear(self) -> None:
-        """Remove all interest when the link ends."""
-        for sub in self.subs.values():
-            sub.account.unsubscribe(sub)
+    def clear(self, done: Callable[[], None]) -> None:
+        """Remove all interest when the link ends, much of it in later turns; `done` is called when nothing is left."""
+        subs = list(self.subs.values())
         self.subs.clear()
+        retire(self._later_turns, subs, done)

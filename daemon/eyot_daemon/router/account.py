@@ -105,15 +105,22 @@ class Account(Traffic):
 
     def unsubscribe(self, sub: Subscription) -> None:
         """Remove a subscription and its shadows; a second call does nothing."""
-        if not sub.active:
-            return
-        sub.active = False
+        if sub.active:
+            sub.active = False
+            self.remove_retired(sub)
+
+    def remove_retired(self, sub: Subscription) -> None:
+        """Remove a subscription that is not active any more (`retire`)."""
         self.sublist.remove(sub)
         for shadow in sub.shadows:
             shadow.account.unsubscribe(shadow)
         sub.shadows = ()
         for listener in self._listeners:
             listener.sub_removed(sub)
+
+    def forget_routes(self) -> None:
+        """Compute all routes again: some subscriptions are not active any more."""
+        self.sublist.forget_all()
 
     def set_weight(self, sub: Subscription, weight: int) -> None:
         """Set the number of a queue group's members that a leaf link announced."""

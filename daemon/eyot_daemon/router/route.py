@@ -178,10 +178,12 @@ class Route:
 
 
 def _sort(subject: bytes, subs: Iterable[Subscription]) -> tuple[tuple[Member, ...], tuple[LeafMember, ...]]:
-    """Local members and leaf members apart; shadows resolved, those that do not concern `subject` left out."""
+    """Local members and leaf members apart; shadows resolved, those that do not concern `subject` and retired ones left out."""
     local: list[Member] = []
     leaf_links: list[LeafMember] = []
     for sub in subs:
+        if not (sub.parent or sub).active:
+            continue
         known = b""
         if sub.translate is not None:
             renamed = sub.translate(subject)
@@ -203,13 +205,15 @@ def _sink(sub: Subscription, local: bytes) -> IngestQueue | None:
 
 
 def _is_plain_stream(sub: Subscription) -> bool:
-    if sub.dest.kind is not Kind.JETSTREAM:
+    if sub.dest.kind is not Kind.JETSTREAM or not sub.active:
         return False
     return sub.rewrite is None and sub.translate is None and sub.parent is None
 
 
 def _is_plain_client(sub: Subscription) -> bool:
-    return sub.dest.kind is Kind.CLIENT and sub.rewrite is None and sub.translate is None and sub.parent is None
+    if sub.dest.kind is not Kind.CLIENT or not sub.active:
+        return False
+    return sub.rewrite is None and sub.translate is None and sub.parent is None
 
 
 def _takes_frames(target: Target, has_header: bool) -> bool:

@@ -21,6 +21,7 @@ from eyot_daemon.router import leaf_account
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.account_setup import set_up_accounts
 from eyot_daemon.router.broker import Broker
+from eyot_daemon.router.retired import REMOVED_MAX
 from eyot_daemon.router.subscription import CallbackDest, Kind, Origin, Subscription
 from eyot_daemon.turn.backpressure import Gate
 from eyot_daemon.turn.clock import ManualClock
@@ -200,6 +201,30 @@ def test_a_link_that_ends_gets_no_later_turn(what: Callable[[LeafConnection], No
     assert wire.closed
     assert wire.is_read
     assert len(list(fixture.account.subscriptions())) == before
+
+
+def test_interest_of_a_link_that_ends_is_withdrawn_in_slices() -> None:
+    fixture = Fixture()
+    (link, _), (_, heard) = fixture.leaf("a"), fixture.leaf("b")
+    fixture.send(link, ADDS + b"LS+ $JS.hub.API.>\r\n")
+    fixture.rest()
+    fixture.clock.advance(leaf_account.PASS_ON_S_MAX)
+    fixture.rest()
+    heard.sent.clear()
+    link.lost(CLIENT_CLOSED)
+    fixture.broker.flush()
+    link.release()
+    assert not fixture.account.has_interest(b"$JS.hub.API.INFO")
+    assert fixture.account.publish(b"s.%d" % (COUNT - 1)) == 0
+    withdrawn = heard.sent.count(b"LS- s.")
+    assert withdrawn < COUNT
+    while fixture.later_turn():
+        assert heard.sent.count(b"LS- s.") <= withdrawn + leaf_account.PASS_ON_CHANGES_MAX + REMOVED_MAX
+        withdrawn = heard.sent.count(b"LS- s.")
+    fixture.clock.advance(leaf_account.PASS_ON_S_MAX)
+    fixture.rest()
+    assert heard.sent.count(b"LS- s.") == COUNT
+    assert not hasattr(link, "source")
 
 
 def test_what_is_held_is_bounded() -> None:
