@@ -20,7 +20,7 @@ from eyot_hub.grouping import grouped
 from eyot_hub.jetstream import JetStream, StreamInfo
 from eyot_hub.offsets import LastRow, Position, Positions
 from eyot_hub.options import Bound, SourceOptions
-from eyot_hub.range_reader import StreamRange
+from eyot_hub.range_reader import Piece, StreamRange
 from eyot_wire.go.time import ns_to_rfc3339
 
 log = logging.getLogger(__name__)
@@ -43,13 +43,6 @@ class Waiting(NamedTuple):
     def as_json(self) -> dict[str, Any]:
         age = {} if self.oldest_s is None else {"oldestSeconds": round(self.oldest_s, 3)}
         return {"behind": self.messages, **age}
-
-
-class Piece(NamedTuple):
-    """One task's work."""
-
-    span: StreamRange
-    labels: StreamLabels
 
 
 @dataclass

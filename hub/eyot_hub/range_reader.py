@@ -26,7 +26,7 @@ import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -83,6 +83,13 @@ class StreamRange:
 
     def __str__(self) -> str:
         return f"{self.stream} {self.first_seq}..{self.last_seq}"
+
+
+class Piece(NamedTuple):
+    """A range that one task reads, and what its rows share."""
+
+    span: StreamRange
+    labels: StreamLabels
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ from eyot_hub.errors import OptionError
 from eyot_hub.jetstream import StreamInfo
 from eyot_hub.offsets import Position, Positions
 from eyot_hub.options import SourceOptions, sink_options, source_options, table_options
-from eyot_hub.planning import Piece, Planner, read_spans
-from eyot_hub.range_reader import RangeReader, StreamRange
+from eyot_hub.planning import Planner, read_spans
+from eyot_hub.range_reader import Piece, RangeReader, StreamRange
 from eyot_hub.sink import JetStreamStreamWriter, JetStreamWriter
 
 _TABLE_OPTIONS: Final = "jetstream.options"  # in the metadata of a table's first column

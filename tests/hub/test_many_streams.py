@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from eyot_hub.errors import DataLoss
 from eyot_hub.jobs.aggregate import Aggregate
-from eyot_hub.jobs.bronze import PARTITION_BY, SCHEMA, Ingest, _Work, bronze_table, position_id, write_pieces
+from eyot_hub.jobs.bronze import PARTITION_BY, SCHEMA, Ingest, bronze_table, position_id
+from eyot_hub.jobs.bronze_task import Work, write_pieces
 from eyot_hub.jobs.config import Config
 from eyot_hub.jobs.coverage import coverage
 from eyot_hub.jobs.files import DataFile
@@ -83,10 +84,10 @@ def test_small_streams_share_tasks(
     expected = {(name, sequence) for name in names for sequence in (1, 2)} | {("EDGE_7", 3), ("EDGE_9", 3)}
     assert (len(rows), set(rows)) == (62, expected)
     read, files = job._planner.options.read, len(list((tmp_path / "lake").rglob("*.parquet")))
-    group = [_Work(piece, 1) for piece in groups[0][0]]
+    group = [Work(piece, 1) for piece in groups[0][0]]
     again = StreamRange("EDGE_0", "2001-01-01T00:00:00Z", 1, 2)
     with pytest.raises(DataLoss, match="created again"):
-        write_pieces(read, job.table.spec, [*group[:3], _Work(Piece(again, group[0].piece.labels), 1)])
+        write_pieces(read, job.table.spec, [*group[:3], Work(Piece(again, group[0].piece.labels), 1)])
     assert len(list((tmp_path / "lake").rglob("*.parquet"))) == files
     job.close()
 

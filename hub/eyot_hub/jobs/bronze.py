@@ -20,45 +20,28 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final
 
-import numpy as np
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from eyot_hub import columns, offsets
+from eyot_hub import offsets
 from eyot_hub.jetstream import StreamInfo
+from eyot_hub.jobs.bronze_task import PARTITION_BY as PARTITION_BY
+from eyot_hub.jobs.bronze_task import SCHEMA as SCHEMA
+from eyot_hub.jobs.bronze_task import Work, Written, write_pieces
 from eyot_hub.jobs.config import Config, seconds
-from eyot_hub.jobs.files import DataFile
 from eyot_hub.jobs.lake import open_table
-from eyot_hub.jobs.table import Fenced, LakeTable, Refusals, TableSpec
+from eyot_hub.jobs.table import Fenced, LakeTable, Refusals
 from eyot_hub.offsets import LastRow, Position, Positions
-from eyot_hub.planning import Piece, Planner
-from eyot_hub.range_reader import RangeReader, ReadOptions, StreamRange
+from eyot_hub.planning import Planner
+from eyot_hub.range_reader import StreamRange
 
 log = logging.getLogger(__name__)
 
 BRONZE: Final = "bronze"
 DESCRIBED_MAX: Final = 10
 EPOCHS_MAX: Final = 1000  # the most epochs of one stream, that is, how often its end may move back
-PARTITION_BY: Final = ("stream", "date")
-SCHEMA: Final = pa.schema(
-    [
-        ("stream", pa.string()),
-        ("date", pa.date32()),  # of stored_at, UTC
-        ("stream_created_ns", pa.int64()),
-        ("sequence", pa.int64()),
-        ("subject", pa.string()),
-        ("headers", columns.MAP_TYPE),
-        ("payload", pa.binary()),
-        ("stored_at", columns.TIMESTAMP),
-        ("domain", pa.string()),
-        ("account", pa.string()),
-        ("origin_domain", pa.string()),
-        ("origin_stream", pa.string()),
-        ("origin_sequence", pa.int64()),
-    ]
-)
 
 
 @dataclass
@@ -71,21 +54,6 @@ class Round:
     seconds: float = 0.0
     advanced: dict[str, tuple[int, int]] = field(default_factory=dict)  # stream: first and last sequence
     behind: int = 0  # messages in the streams beyond this round
-
-
-@dataclass(frozen=True)
-class _Written:
-    files: list[DataFile]
-    rows: int
-    bytes: int
-    last_row: LastRow | None
-
-
-class _Work(NamedTuple):
-    """One task: a range of an epoch."""
-
-    piece: Piece
-    epoch_ns: int
 
 
 @dataclass(frozen=True)
@@ -219,7 +187,7 @@ class Ingest:
         before = self.table.version
         tasks = self._planner.tasks(spans, self._spark.sparkContext.defaultParallelism)
         self._write(
-            [[_Work(piece, starts[piece.span.stream].epoch_ns) for piece in pieces] for pieces in tasks],
+            [[Work(piece, starts[piece.span.stream].epoch_ns) for piece in pieces] for pieces in tasks],
             positions,
             done,
         )
@@ -244,19 +212,19 @@ class Ingest:
             return _Start(_before(max(1, info.state.first_seq), info), epoch_ns, new=True)
         return _Start(self._planner.starting_of(info), epoch_ns)
 
-    def _compare(self, pieces: list[_Work], written: list[_Written]) -> None:
+    def _compare(self, pieces: list[Work], written: list[Written]) -> None:
         """Check that no stream's end moved back between the reads of two tasks. Raises DataLoss."""
         for name, row in _split(pieces, written):
             stored_ns = self._planner.jetstream.stored_ns(name, row.sequence, self._planner.options.read.subjects)
             if stored_ns not in (None, row.stored_ns):
                 self._planner.changed(name, row)
 
-    def _write(self, groups: list[list[_Work]], positions: dict[str, int], done: Round) -> None:
+    def _write(self, groups: list[list[Work]], positions: dict[str, int], done: Round) -> None:
         read, spec = self._planner.options.read, self.table.spec
         context = self._spark.sparkContext
         context.setJobDescription("ingest " + _described(done.advanced))
         tasks = context.parallelize(groups, max(1, len(groups)))
-        collected = tasks.flatMap(lambda group: write_pieces(read, spec, group)).collect() if groups else []
+        collected = tasks.flatMap(partial(write_pieces, read, spec)).collect() if groups else []
         # A stream's ranges in ascending order, whichever tasks read them.
         pairs = zip((work for group in groups for work in group), collected, strict=True)
         ordered = sorted(pairs, key=lambda pair: (pair[0].piece.span.stream, pair[0].piece.span.first_seq))
@@ -293,7 +261,7 @@ def _before(first: int, info: StreamInfo) -> Position:
     return Position(first - 1, info.created, info.last_row if info.state.last_seq == first - 1 else None)
 
 
-def _split(pieces: list[_Work], written: list[_Written]) -> Iterator[tuple[str, LastRow]]:
+def _split(pieces: list[Work], written: list[Written]) -> Iterator[tuple[str, LastRow]]:
     """Yield the last rows of ranges after which another task continued."""
     for one, following, task in zip(pieces, pieces[1:], written, strict=False):
         if one.piece.span.stream == following.piece.span.stream and task.last_row is not None:
@@ -310,49 +278,3 @@ def table_position(table: LakeTable, info: StreamInfo) -> tuple[Position | None,
     sequence, stored_ns = map(table.position, row_ids(info.name, epoch_ns))
     row = None if sequence is None or stored_ns is None else LastRow(sequence, stored_ns)
     return Position(at, info.created, row), epoch_ns
-
-
-def write_pieces(read: ReadOptions, spec: TableSpec, group: list[_Work]) -> list[_Written]:
-    """Read some ranges and write their files, in one task."""
-    done: list[_Written] = []
-    try:
-        done.extend(write_piece(read, spec, work.piece, work.epoch_ns) for work in group)  # `done` grows one by one
-        return done
-    except BaseException:
-        spec.writer().discard([file for one in done for file in one.files])
-        raise
-
-
-def write_piece(read: ReadOptions, spec: TableSpec, piece: Piece, epoch_ns: int) -> _Written:
-    """Read a range and write its files."""
-    reader = RangeReader(read, piece.span, piece.labels)
-    writer = spec.writer()
-    try:
-        for batch in reader.batches():
-            for date, rows in by_date(batch):
-                partition = (("stream", piece.span.stream), ("date", date))
-                writer.write(bronze_rows(rows, epoch_ns), partition)
-        return _Written(writer.finish(), reader.rows, reader.bytes, reader.last_row)
-    except BaseException:
-        writer.abandon()
-        raise
-
-
-def by_date(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield the rows of each UTC day of `stored_at`."""
-    days = batch.column("stored_at").cast(pa.int64()).to_numpy() // 86_400_000_000
-    for day in np.unique(days).tolist():
-        date = str(np.datetime64(day, "D"))
-        yield date, batch if (days == day).all() else batch.filter(pa.array(days == day))
-
-
-def bronze_rows(batch: pa.RecordBatch, created_ns: int) -> pa.RecordBatch:
-    """Return a batch of the source with the columns of the table's files."""
-    arrays = [
-        pa.repeat(pa.scalar(created_ns, pa.int64()), batch.num_rows)
-        if name == "stream_created_ns"
-        else batch.column(name)
-        for name in SCHEMA.names
-        if name not in PARTITION_BY
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([f for f in SCHEMA if f.name not in PARTITION_BY]))

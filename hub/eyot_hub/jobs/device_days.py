@@ -13,15 +13,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from eyot_hub.jobs.day_positions import FIRST_DAY_ID, day_of, day_position
 from eyot_hub.jobs.file_rows import codes
-from eyot_hub.jobs.retention import FIRST_DAY_ID, day_of, day_position
-from eyot_hub.jobs.table import LakeTable
+
+if TYPE_CHECKING:
+    from eyot_hub.jobs.table import LakeTable
 
 _NEEDED: Final = pa.schema([("device", pa.string()), ("event_date", pa.date32())])
 Mask = npt.NDArray[np.bool_]

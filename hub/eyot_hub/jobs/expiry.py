@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from eyot_hub.jobs.bronze import BRONZE, position_id
 from eyot_hub.jobs.config import Config, Gold, Silver
+from eyot_hub.jobs.day_positions import FIRST_DAY_ID, day_position
 from eyot_hub.jobs.device_days import DeviceDays, OldRows, at_most, first_days, moved, positions_of, recorded_days
 from eyot_hub.jobs.device_lists import note_list
 from eyot_hub.jobs.erasure_task import EraseFiles
@@ -27,9 +28,7 @@ from eyot_hub.jobs.file_rows import row_groups
 from eyot_hub.jobs.lake import existing_table
 from eyot_hub.jobs.replays import REPLAY_ID, last_replay
 from eyot_hub.jobs.retention import (
-    FIRST_DAY_ID,
     REMOVED_ID,
-    day_position,
     removed,
     removed_rows,
     removed_until,

@@ -22,7 +22,6 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
-from deltalake.fs import DeltaStorageHandler
 from pyspark import TaskContext
 
 log = logging.getLogger(__name__)
@@ -272,6 +271,8 @@ def filesystem(place: Place) -> tuple[pafs.FileSystem, str]:
     """Return the file system of a table, and the prefix of its files' paths there."""
     if place.local:
         return pafs.LocalFileSystem(), f"{Path(place.root).absolute()}/"
+    from deltalake.fs import DeltaStorageHandler  # a task that writes to a folder needs none of delta-rs
+
     storage = dict(place.storage)
     if TaskContext.get() is not None and PATIENCE.items() <= storage.items():
         storage |= TASK_PATIENCE

@@ -19,7 +19,7 @@ from eyot_hub import columns
 from eyot_hub.jobs.file_rows import codes, row_groups
 from eyot_hub.jobs.files import DataFile, Place
 from eyot_hub.jobs.increments import Span
-from eyot_hub.jobs.table import TableSpec
+from eyot_hub.jobs.table_format import TableSpec
 from eyot_hub.jobs.window_keys import NONE, Ints, WindowKeys, begin_of, found_in
 from eyot_hub.jobs.window_values import Floats, WindowValues, window_values
 

@@ -7,10 +7,6 @@ repeated; a schema that the registry does not have is a defect of the row.
 from __future__ import annotations
 
 import base64
-import http.client
-import ssl
-import urllib.error
-import urllib.request
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote, urlsplit
@@ -89,6 +85,12 @@ class Registry:
             found[one.name] = needed
 
     def _get(self, path: str, form: str) -> Registered:
+        # Workers of jobs without a registry need no HTTP.
+        import http.client
+        import ssl
+        import urllib.error
+        import urllib.request
+
         query = f"?format={form}" if form else ""
         request = urllib.request.Request(f"{self.url.rstrip('/')}{path}{query}", headers={"Accept": _ACCEPT})
         if self.password:

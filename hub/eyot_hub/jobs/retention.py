@@ -14,16 +14,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
+from eyot_hub.jobs.day_positions import FIRST_DAY_ID, day_of, day_position
 from eyot_hub.jobs.erasures import named
 from eyot_hub.jobs.table import LakeTable
 
-#: Transaction ids: the number of rows that retention removed from a table, and its first day that has not left.
+#: Transaction id of the number of rows that retention removed from a table.
 REMOVED_ID: Final = "eyot:retention/rows"
-FIRST_DAY_ID: Final = "eyot:retention/first-day"  # days since 1970
-_EPOCH: Final = date(1970, 1, 1)
 
 
 def removed_id(silver: str) -> str:
@@ -55,16 +54,6 @@ def first_day(table: LakeTable) -> str:
     """Return the first day that has not left a silver or gold table, or the quarantine (2026-01-31); "": no day has."""
     days = table.position(FIRST_DAY_ID) or 0
     return str(day_of(days)) if days else ""
-
-
-def day_position(day: date) -> int:
-    """Return a day as a position: days since 1970."""
-    return (day - _EPOCH).days
-
-
-def day_of(position: int) -> date:
-    """Return the day of a position."""
-    return _EPOCH + timedelta(days=position)
 
 
 def remove_expired(quarantine: LakeTable, age: timedelta, now: datetime) -> int:

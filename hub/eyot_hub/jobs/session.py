@@ -34,6 +34,7 @@ _DEFAULTS: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Arrow's allocator would give memory back after 10 ms, and fetch it again for the next batch: a third of a task's CPU.
     "spark.executorEnv.MIMALLOC_PURGE_DELAY": "1000",
+    "spark.python.daemon.module": "eyot_hub.worker_daemon",
 }
 
 

@@ -25,7 +25,7 @@ from eyot_hub.jobs.files import DataFile, FileWriter, Place, by_partition
 from eyot_hub.jobs.payload_columns import bytes_of
 from eyot_hub.jobs.payload_shape import Shape
 from eyot_hub.jobs.payloads import EVENT_DATE, REASON, PayloadParser
-from eyot_hub.jobs.table import TableSpec
+from eyot_hub.jobs.table_format import TableSpec
 from eyot_hub.jobs.window_keys import Ints
 
 ROWS_AT_ONCE: Final = 32 * 1024  # parsed together; few enough for the processor's caches

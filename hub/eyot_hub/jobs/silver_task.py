@@ -19,7 +19,7 @@ from eyot_hub.jobs.device_days import EVERY_DAY, DeviceDays
 from eyot_hub.jobs.file_rows import row_groups
 from eyot_hub.jobs.files import DataFile, FileWriter, by_partition
 from eyot_hub.jobs.silver_input import Block, Written, unpacked
-from eyot_hub.jobs.table import TableSpec
+from eyot_hub.jobs.table_format import TableSpec
 from eyot_hub.jobs.window_keys import NONE, Ints, found_in
 
 KEY: Final = ("origin_domain", "origin_stream", "origin_sequence", "content_hash")
