@@ -21,6 +21,7 @@ cdef extern from *:
 include "subject_hash.pxi"
 include "packed_reader.pxi"
 include "subject_match.pxi"
+include "pattern_trie.pxi"
 include "matched_subjects.pxi"
 include "subject_slot.pxi"
 
@@ -405,28 +406,28 @@ cdef class SubjectTable:
     def scan(self, bytes pattern not None, Py_ssize_t at, Py_ssize_t limit):
         cdef Slot* slot
         cdef Py_ssize_t end = min(self._slots_used, at + limit)
-        cdef Py_ssize_t size = PyBytes_GET_SIZE(pattern)
+        cdef tuple patterns = (pattern,)
         cdef list found = []
         if at < 0:
             raise IndexError(at)
         while at < end:
             slot = self._slots + at
             at += 1
-            if slot.count and (
-                not size or fits(PyBytes_AS_STRING(pattern), size, self._arena + slot.at, slot.size)
-            ):
+            if self._wanted(slot, patterns, None):
                 name = PyBytes_FromStringAndSize(self._arena + slot.at, slot.size)
                 found.append((name, slot.count, slot.first, slot.last))
                 # Making objects may run a garbage collection, and that anything.
                 end = min(self._slots_used, end)
         return found, 0 if at >= self._slots_used else at
 
-    cdef bint _wanted(self, Slot* slot, tuple patterns) except -1:
+    cdef bint _wanted(self, Slot* slot, tuple patterns, PatternTrie trie) except -1:
         # Whether there is a subject, and one of the patterns matches it (b"": all).
         cdef Py_ssize_t index
         cdef bytes pattern
         if not slot.count:
             return False
+        if trie is not None:
+            return trie.fits(0, self._arena + slot.at, slot.size)
         for index in range(PyTuple_GET_SIZE(patterns)):
             pattern = <bytes?><object>PyTuple_GET_ITEM(patterns, index)
             if not PyBytes_GET_SIZE(pattern) or fits(
@@ -443,9 +444,10 @@ cdef class SubjectTable:
         cdef Py_ssize_t index
         cdef Slot* slot
         cdef list astride = []
+        cdef PatternTrie trie = trie_of(patterns)
         for index in range(self._slots_used):
             slot = self._slots + index
-            if not self._wanted(slot, patterns):
+            if not self._wanted(slot, patterns, trie):
                 continue
             if seq <= 1 or slot.first >= seq:
                 total += slot.count
@@ -463,7 +465,7 @@ cdef class SubjectTable:
         cdef list doubtful = []
         for index in range(self._slots_used):
             slot = self._slots + index
-            if not slot.count or (0 < slot.last <= best) or not self._wanted(slot, patterns):
+            if not slot.count or (0 < slot.last <= best) or not self._wanted(slot, patterns, None):
                 continue
             if 0 < slot.last <= upto:
                 best = slot.last
@@ -471,15 +473,15 @@ cdef class SubjectTable:
                 doubtful.append(self._name(slot))
         return best, doubtful
 
-    def lasts(self, bytes pattern not None, int64_t above, int64_t upto):
+    def lasts(self, tuple patterns not None, int64_t above, int64_t upto):
         cdef Py_ssize_t index
         cdef Slot* slot
-        cdef tuple patterns = (pattern,)
+        cdef PatternTrie trie = trie_of(patterns)
         cdef list found = []
         cdef list doubtful = []
         for index in range(self._slots_used):
             slot = self._slots + index
-            if not slot.count or (0 < slot.last <= above) or not self._wanted(slot, patterns):
+            if not slot.count or (0 < slot.last <= above) or not self._wanted(slot, patterns, trie):
                 continue
             if 0 < slot.last <= upto:
                 found.append(slot.last)
@@ -494,6 +496,6 @@ cdef class SubjectTable:
         cdef tuple patterns = (pattern,)
         for index in range(self._slots_used):
             slot = self._slots + index
-            if self._wanted(slot, patterns):
+            if self._wanted(slot, patterns, None):
                 found._add(self._arena + slot.at, slot.size, slot.count)
         return found

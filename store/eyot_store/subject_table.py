@@ -9,12 +9,13 @@ unknown. Either becomes unknown when the first or last message is removed while 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 import msgspec
 
 from eyot_store.errors import StoreError
+from eyot_wire.pattern_set import matcher_of
 from eyot_wire.subject import matches
 
 Entry = tuple[bytes | None, int, int, int, int, int]
@@ -188,8 +189,9 @@ class SubjectTable:
         """
         total = 0
         astride: list[bytes] | None = []
+        is_wanted = _matcher(patterns)
         for subject, (count, first, last) in self._entries.items():
-            if not any(not pattern or matches(pattern, subject) for pattern in patterns):
+            if not is_wanted(subject):
                 continue
             if seq <= 1 or first >= seq:
                 total += count
@@ -201,18 +203,19 @@ class SubjectTable:
 
     def newest(self, pattern: bytes, upto: int) -> tuple[int, list[bytes]]:
         """Return the highest known last sequence, not above `upto`, of subjects that `pattern` matches, and the other subjects."""
-        found, doubtful = self.lasts(pattern, 0, upto)
+        found, doubtful = self.lasts((pattern,), 0, upto)
         return max(found, default=0), doubtful
 
-    def lasts(self, pattern: bytes, above: int, upto: int) -> tuple[list[int], list[bytes]]:
-        """Return the last sequences in (`above`, `upto`] of subjects that `pattern` matches (b"": all).
+    def lasts(self, patterns: tuple[bytes, ...], above: int, upto: int) -> tuple[list[int], list[bytes]]:
+        """Return the last sequences in (`above`, `upto`] of subjects that one of `patterns` matches (b"": all).
 
         Also returns the subjects whose last sequence is unknown or higher.
         """
         found: list[int] = []
         doubtful: list[bytes] = []
+        is_wanted = _matcher(patterns)
         for subject, (_, _, last) in self._entries.items():
-            if 0 < last <= above or (pattern and not matches(pattern, subject)):
+            if 0 < last <= above or not is_wanted(subject):
                 continue
             if 0 < last <= upto:
                 found.append(last)
@@ -227,6 +230,11 @@ class SubjectTable:
             (subject, known[0]) for subject, known in self._entries.items() if not pattern or matches(pattern, subject)
         )
         return found
+
+
+def _matcher(patterns: tuple[bytes, ...]) -> Callable[[bytes], bool]:
+    """Return whether a subject matches one of the patterns (b"": all)."""
+    return (lambda _: True) if b"" in patterns else matcher_of(patterns)
 
 
 class Matched:

@@ -346,16 +346,13 @@ def watch(bench: Bench) -> None:
     body = json.dumps({"stream_name": "S", "config": config}).encode()
     peer.socket.sendall(b"PUB $JS.API.CONSUMER.CREATE.S ibx %d\r\n%b\r\n" % (len(body), body))
     seen, rest = 0, b""
-    pattern = re.compile(rb"HMSG watch 3 (\$JS\.ACK\S+|\$JS\.FC\S+)?")
     while seen < bench.messages:
         data = rest + peer.socket.recv(1 << 18)
-        last = 0
-        for found in pattern.finditer(data):
-            seen += 1
-            last = found.start()
-            if found[1] and found[1].startswith(b"$JS.FC"):
-                peer.socket.sendall(b"PUB %b 0\r\n\r\n" % found[1])
-        rest = data[max(last + 12, len(data) - 300) :]
+        end = data.rfind(b"\r\n") + 2
+        seen += data.count(b" 3 $JS.ACK.", 0, end)
+        for asked in re.findall(rb" 3 (\$JS\.FC\.\S+) ", data[:end]):
+            peer.socket.sendall(b"PUB %b 0\r\n\r\n" % asked)
+        rest = data[end:]
     peer.close()
 
 

@@ -18,7 +18,7 @@ from eyot_store.record_run import Weighed
 from eyot_store.records.record import LARGE_RECORD, StoredMessage
 from eyot_store.subject_table import Matched, SubjectTable
 from eyot_store.subjects.index_reader import IndexReading
-from eyot_store.subjects.matching import in_pieces, matching_any
+from eyot_store.subjects.matching import in_pieces, lasts
 from eyot_store.subjects.subjects import Numbers, Subjects
 from eyot_store.subjects.tracking import Tracking
 from eyot_store.txn import LogPart
@@ -155,18 +155,16 @@ class SubjectIndex:
         if is_literal(subject_filter):
             last = self.last_committed_for(subject_filter)
             return [last] if above < last <= upto else []
-        wanted = b"" if subject_filter == b">" else subject_filter
-        found, others = self.subjects().table.lasts(wanted, above, min(upto, self._view.committed_seq))
+        return self.lasts_of_any((b"" if subject_filter == b">" else subject_filter,), above, upto)
+
+    def lasts_of_any(self, filters: Sequence[bytes], above: int, upto: int) -> list[int]:
+        """Return the same for subjects that match any of many filters."""
+        found, others = lasts(self.subjects().table, filters, above, min(upto, self._view.committed_seq))
         for subject in others:
             last = self.last_committed_for(subject)
             if above < last <= upto:
                 found.append(last)
         return found
-
-    def lasts_of_any(self, filters: Sequence[bytes], above: int, upto: int) -> list[int]:
-        """Return the same for subjects that match any of many filters."""
-        lasts = (self.last_committed_for(subject) for subject, *_ in matching_any(self.subjects().table, filters))
-        return [last for last in lasts if above < last <= upto]
 
     def looking_for(self, filters: Sequence[bytes], most: int) -> LookingFor:
         """Return a search, in slices, for subjects that match any of many filters, up to more than `most`."""

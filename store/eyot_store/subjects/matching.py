@@ -6,7 +6,7 @@ combined, and the table is scanned once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +21,7 @@ Found = tuple[bytes, int, int, int]
 
 SCANNED_MAX: Final = 4096
 """Subjects that are matched in one go."""
+_NOTHING: Final = (0, 0, 0)
 SINGLY_MAX: Final = 16
 """Largest number of patterns that are searched one after the other: each costs about a thirtieth of a search for all."""
 
@@ -71,16 +72,31 @@ def _scans(table: SubjectTable, pattern: bytes) -> Iterator[list[Found]]:
 
 
 def total_from(table: SubjectTable, patterns: tuple[bytes, ...], seq: int, most: int) -> tuple[int, list[bytes] | None]:
-    """`SubjectTable.total_from` for any number of patterns."""
-    if len(patterns) <= SINGLY_MAX:
+    """`SubjectTable.total_from`, without a look at all subjects where the patterns are literal."""
+    literal = _all_literal(patterns)
+    if literal is None:
         return table.total_from(patterns, seq, most)
     total = 0
     astride: list[bytes] | None = []
-    for subject, count, first, last in matching_any(table, patterns):
+    for subject in literal:
+        count, first, last = table.get(subject) or _NOTHING
         if seq <= 1 or first >= seq:
             total += count
-        elif (not last or last >= seq) and astride is not None:
+        elif count and (not last or last >= seq) and astride is not None:
             astride.append(subject)
             if len(astride) > most:
                 astride = None
     return total, astride
+
+
+def lasts(table: SubjectTable, patterns: Sequence[bytes], above: int, upto: int) -> tuple[list[int], Iterable[bytes]]:
+    """`SubjectTable.lasts`, without a look at all subjects where the patterns are literal."""
+    literal = _all_literal(patterns)
+    return ([], literal) if literal is not None else table.lasts(tuple(patterns), above, upto)
+
+
+def _all_literal(patterns: Sequence[bytes]) -> dict[bytes, None] | None:
+    """Return patterns that are all literal, each once; None: some are not."""
+    if all(pattern and is_literal(pattern) for pattern in patterns):
+        return dict.fromkeys(patterns)
+    return None

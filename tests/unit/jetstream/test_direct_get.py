@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from eyot_daemon.jetstream.api import messages
 from eyot_wire import headers
 from eyot_wire.jetstream.copied_run import CopiedMessage
 from support.js_fixture import Fixture
@@ -118,6 +119,40 @@ def test_a_batch_is_bounded_in_bytes_and_may_start_at_a_time(fixture: Fixture) -
     assert seqs(direct(fixture, batch=10, max_bytes=2 * size, seq=1)) == [1, 2]
     assert seqs(direct(fixture, batch=10, max_bytes=1, seq=1)) == [1]
     assert seqs(direct(fixture, batch=10, start_time="2023-11-14T22:13:22.5Z")) == [4, 5, 6]
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_batch_goes_on_in_later_turns(fixture: Fixture, monkeypatch: pytest.MonkeyPatch, at_once: bool) -> None:
+    """Others have their turns between; with very many batches under way it is sent at once, since what waits is bounded."""
+    monkeypatch.setattr(messages, "BATCH_OF_A_TURN", 2)
+    monkeypatch.setattr(messages, "BATCHES_MAX", 0 if at_once else 100)
+    reply = fixture.publish(b"$JS.API.DIRECT.GET.S", b'{"batch":6,"seq":1}')
+    fixture.commit()
+
+    def answers() -> list[bytes]:
+        return [got.header for got in fixture.inbox.got if got.subject == reply]
+
+    if not at_once:
+        assert len(answers()) == 2
+        assert fixture.request("STREAM.INFO.S")["state"]["messages"] == 6  # another request is answered between
+    told = len(answers())
+    while fixture.broker.later_turns:
+        assert fixture.broker.timers.run_due(fixture.clock.monotonic(), limit=1)
+        assert told < len(answers()) <= told + 3
+        told = len(answers())
+    found = answers()
+    assert seqs([(header, b"") for header in found]) == [1, 2, 3, 4, 5, 6]
+    assert headers.status(found[-1]) == (204, "EOB")
+
+
+def test_a_batch_of_a_stream_that_goes_away_ends(fixture: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "BATCH_OF_A_TURN", 2)
+    fixture.publish(b"$JS.API.DIRECT.GET.S", b'{"batch":6,"seq":1}')
+    fixture.commit()
+    assert fixture.request("STREAM.DELETE.S")["success"]
+    while fixture.broker.timers.run_due(fixture.clock.monotonic(), limit=1):
+        pass
+    assert not fixture.broker.later_turns
 
 
 def test_the_last_of_several_subjects(fixture: Fixture) -> None:

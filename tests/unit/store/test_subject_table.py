@@ -117,7 +117,7 @@ def played(twin: int, seed: int) -> list[Any]:
         seq, most = rng.choice([0, rng.randrange(1, 6000)]), rng.choice([0, 3, 1000])
         total, astride = table.total_from((pattern, b"a.b"), seq, most)
         seen += [total, astride and sorted(astride)]
-        for found, doubtful in (table.lasts(pattern, seq // 2, seq), table.newest(pattern, seq)):
+        for found, doubtful in (table.lasts((pattern,), seq // 2, seq), table.newest(pattern, seq)):
             seen += [sorted(found) if isinstance(found, list) else found, sorted(doubtful)]
     return seen
 
@@ -163,6 +163,41 @@ def test_a_base_says_it_all(twin: int) -> None:
         copy.fold_record(encode_index((1, 2, 3, 4, entries)))
     assert everything(copy) == everything(table)
     assert copy.get(subject_table.UNREAD) == (3, 1, 9)
+
+
+#: So many patterns are compared with a subject together.
+TOGETHER = 5
+
+
+@given(
+    st.lists(
+        st.lists(st.sampled_from([b"a", b"b", b"ab", b"*", b">"]), min_size=1, max_size=4),
+        min_size=TOGETHER,
+        max_size=40,
+    ),
+    st.lists(st.lists(st.sampled_from([b"a", b"b", b"ab", b"*"]), min_size=1, max_size=4), max_size=40),
+)
+def test_many_patterns_match_as_each_of_them(patterns: list[list[bytes]], names: list[list[bytes]]) -> None:
+    wanted = tuple(b".".join(pattern) for pattern in patterns if b">" not in pattern[:-1])
+    subjects = {b".".join(name) for name in names}
+    fitting = sorted(name for name in subjects if any(matches(pattern, name) for pattern in wanted))
+    for twin in TWINS:
+        table = twin()
+        for name in subjects:
+            table.came(name, 1, 3, 0)
+        assert table.total_from(wanted, 0, 0) == (len(fitting), [])
+        found, others = table.lasts(wanted, 0, 9)
+        assert (found, sorted(others)) == ([], fitting)
+
+
+def test_patterns_of_very_many_tokens() -> None:
+    long = b".".join([b"a"] * 100_000)
+    patterns = (long, b"a.*." + long, b"b.>", b"c.*", b"d")
+    for twin in TWINS:
+        table = twin()
+        for name in (long, b"a.x." + long, b"a.a." + long, b"b.1", b"c.1", b"d", b"e", b"a"):
+            table.came(name, 1, 1, 1)
+        assert table.total_from(patterns, 0, 0) == (6, [])
 
 
 @given(

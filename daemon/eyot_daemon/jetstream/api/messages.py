@@ -125,9 +125,13 @@ def _beyond(stream: Stream, seq: int) -> ApiError | None:
 
 #: Subjects that `multi_last` may lead to.
 MULTI_LAST_MAX = 1024
-#: Payload bytes of one batch when the request sets no limit: the work of one turn, and what a client can buffer.
+#: Payload bytes of one batch when the request sets no limit: what a client can buffer.
 BATCH_BYTES_MAX = 16 << 20
 _READ_MESSAGES = 256
+#: Messages of a batch that one turn sends: they take 3 ms.
+BATCH_OF_A_TURN = 256
+#: With more that goes on in later turns, a batch is sent at once.
+BATCHES_MAX = 256
 
 _NOT_FOUND = b"NATS/1.0 404 Message Not Found\r\n\r\n"
 _NO_RESULTS = b"NATS/1.0 404 No Results\r\n\r\n"
@@ -251,15 +255,60 @@ def _answer_batch(request: ApiRequest, stream: Stream, asked: MsgGetRequest) -> 
     if not pending and asked.batch > 0:
         request.send_status(_NOT_FOUND)
         return
-    last = 0
-    found = _limited(_read_on(log, seq, filters), asked.batch, asked.max_bytes) if asked.batch > 0 else ()
-    for message in found:
-        pending -= not asked.no_hdr  # a header carries it; without headers nats-server does not keep it
-        _send(request, stream, message, _progress(pending, last), no_header=asked.no_hdr)
-        last = message.seq
-    request.send_status(
-        b"NATS/1.0 204 EOB\r\nNats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n\r\n" % (max(pending, 0), last)
-    )
+    found = _limited(_read_on(log, seq, filters), asked.batch, asked.max_bytes) if asked.batch > 0 else iter(())
+    _Batch(request, stream, found, pending, with_header=not asked.no_hdr).go_on()
+
+
+class _Batch:
+    """A batch on its way: some of its messages in each turn, and its end behind them."""
+
+    def __init__(
+        self,
+        request: ApiRequest,
+        stream: Stream,
+        found: Iterator[StoredMessage | None],
+        pending: int,
+        *,
+        with_header: bool,
+    ) -> None:
+        self._request = request
+        self._stream = stream
+        self._found = found
+        self._pending = pending
+        self._with_header = with_header
+        self._last = 0
+
+    def go_on(self) -> None:
+        """Send what one turn may, and the rest in later turns."""
+        request, stream = self._request, self._stream
+        if not stream.live:
+            return
+        later = stream.broker.later_turns
+        try:
+            while not self._send_some():
+                # With very many batches under way each is sent at once: what waits is bounded.
+                if len(later) < BATCHES_MAX:
+                    later.add(self.go_on)
+                    return
+        except StoreError:
+            request.send_status(_NOT_FOUND)
+            return
+        request.send_status(
+            b"NATS/1.0 204 EOB\r\nNats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n\r\n"
+            % (max(self._pending, 0), self._last)
+        )
+
+    def _send_some(self) -> bool:
+        """Send some messages; return True at the end."""
+        for count, message in enumerate(self._found, 1):
+            if message is not None:
+                self._pending -= self._with_header  # a header carries it; without headers nats-server does not keep it
+                progress = _progress(self._pending, self._last)
+                _send(self._request, self._stream, message, progress, no_header=not self._with_header)
+                self._last = message.seq
+            if message is None or count == BATCH_OF_A_TURN:
+                return False
+        return True
 
 
 def _answer_multi_last(request: ApiRequest, stream: Stream, asked: MsgGetRequest) -> None:
@@ -320,6 +369,7 @@ def _send_lasts(request: ApiRequest, stream: Stream, asked: MsgGetRequest, lasts
     found = (message for seq in wanted if (message := stream.log.get(seq)) is not None)
     pending, last = len(wanted), 0
     for message in list(_limited(found, asked.batch, asked.max_bytes)):
+        assert message is not None
         pending -= 1
         _send(request, stream, message, _progress(pending, last))
         last = message.seq
@@ -329,18 +379,25 @@ def _send_lasts(request: ApiRequest, stream: Stream, asked: MsgGetRequest, lasts
     )
 
 
-def _read_on(log: Log, seq: int, filters: tuple[bytes, ...]) -> Iterator[StoredMessage]:
+def _read_on(log: Log, seq: int, filters: tuple[bytes, ...]) -> Iterator[StoredMessage | None]:
+    """Yield messages from `seq` on; None after a long search without one."""
     while seq <= log.committed_seq:
         read = log.read(seq, max_messages=_READ_MESSAGES, max_bytes=BATCH_BYTES_MAX, filters=filters)
+        if not read.messages:
+            yield None
         yield from read.messages
         seq = read.next_seq
 
 
-def _limited(messages: Iterator[StoredMessage], batch: int, max_bytes: int) -> Iterator[StoredMessage]:
+def _limited(messages: Iterator[StoredMessage | None], batch: int, max_bytes: int) -> Iterator[StoredMessage | None]:
     """At most `batch` messages (0: any number), until they are `max_bytes` (0: the default) of subject, header and payload."""
     left = max_bytes or BATCH_BYTES_MAX  # below 0: one message
-    for count, message in enumerate(messages, 1):
+    count = 0
+    for message in messages:
         yield message
+        if message is None:
+            continue
+        count += 1
         left -= len(message.subject) + len(message.header) + len(message.payload)
         if left <= 0 or count == batch:
             return
