@@ -1,14 +1,18 @@
 """The table `fleet_files`: what each file of silver holds of each device, so that `fleet` reads only files that are new.
 
-Files never change, so a summary stays valid as long as its file is in silver. Late rows, compaction, retention, erasure and
+Files never change, so a summary stays valid as long as its file is in silver. Compaction, retention, erasure and
 backfill replace files; the summaries of files that are gone do not count, and leave with the next rewrite of the
 table. The table is only a shortcut: when it is deleted, the next run reads all of silver.
+
+A process that goes on keeps the sums of each device, and adds new files to them. It adds up the whole table again when a
+file of the sums has left silver, or when another process has written to the table.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -55,34 +59,73 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
+@dataclass(frozen=True)
+class _Sums:
+    """The sums of all silver files that a version of the table had summaries of."""
+
+    rows: pa.Table  # one for each device, with the columns of the table but no path
+    paths: frozenset[str]
+    table_id: str
+    version: int
+    rewrite: bool = False  # most rows of the table are of files that have left
+
+
 class FileSummaries:
-    """The summaries of all silver tables of a configuration."""
+    """The summaries of all silver tables of a configuration; each call of `found` continues the one before."""
 
     def __init__(self, spark: SparkSession, config: Config) -> None:
         self._spark = spark
         self._config = config
         self.table = open_table(config.lake, FLEET_FILES, SCHEMA)
+        self._silver: list[LakeTable] = []
+        self._sums: _Sums | None = None
         self.files_read = 0  # of silver, by the last `found`
+        self.recounted = False  # whether the last `found` added up the whole table
 
     def found(self) -> pa.Table:
-        """Return the summaries of silver's present files; read and keep those that are missing."""
+        """Return rows of which `by_device` makes the figures of silver's present files; read and keep those that are missing."""
         self.table.refresh()
         self.files_read = 0
-        held = pa.concat_tables([SCHEMA.empty_table(), *self._kept_rows()])
-        present: set[str] = set()
+        files = [(table, table.files()) for table in self._silver_tables()]
+        present = frozenset(file.path for _, held in files for file in held)
+        sums, self._sums = self._sums, None
+        self.recounted = sums is None or not self._holds(sums, present)
+        if sums is None or self.recounted:
+            sums = self._recount(present)
         fresh: list[pa.Table] = []
-        known = set(pc.unique(held.column("path")).to_pylist())
-        for silver in self._config.silver:
-            table = silver_table(self._config, silver)
-            files = table.files()
-            present |= {file.path for file in files}
-            fresh += self._summarised(table, [file for file in files if file.path not in known])
-        kept = held.filter(pc.is_in(held.column("path"), pa.array(sorted(present), pa.string())))
-        self._keep(held, kept, fresh)
-        return pa.concat_tables([kept, *fresh])
+        for table, held in files:
+            fresh += self._summarised(table, [file for file in held if file.path not in sums.paths])
+        rows = merged(pa.concat_tables([sums.rows, *fresh])) if fresh else sums.rows
+        if self._keep(fresh, present, everything=sums.rewrite):
+            self._sums = _Sums(rows, present, self.table.table_id, self.table.version)
+        return rows
 
-    def _kept_rows(self) -> Iterator[pa.Table]:
-        return row_groups(self.table.spec.place, [file.path for file in self.table.files()], SCHEMA)
+    def _silver_tables(self) -> list[LakeTable]:
+        """Return silver's tables as they are now."""
+        if not self._silver:
+            self._silver = [silver_table(self._config, silver) for silver in self._config.silver]
+        else:
+            for table in self._silver:
+                table.refresh()
+        return self._silver
+
+    def _holds(self, sums: _Sums, present: frozenset[str]) -> bool:
+        """Return whether the sums are of present files only, and nobody else has written to the table."""
+        same = (sums.table_id, sums.version) == (self.table.table_id, self.table.version)
+        return same and sums.paths <= present
+
+    def _recount(self, present: frozenset[str]) -> _Sums:
+        """Return the sums of the present files that the table has summaries of."""
+        held = self._rows(self.table.files())
+        kept = _of_files(held, present)
+        paths = frozenset(pc.unique(kept.column("path")).to_pylist())
+        rewrite = held.num_rows > 2 * kept.num_rows
+        return _Sums(merged(kept), paths, self.table.table_id, self.table.version, rewrite)
+
+    def _rows(self, files: Sequence[TableFile]) -> pa.Table:
+        """Return the rows of files of the table."""
+        read = row_groups(self.table.spec.place, [file.path for file in files], SCHEMA)
+        return pa.concat_tables([SCHEMA.empty_table(), *read])
 
     def _summarised(self, table: LakeTable, files: Sequence[TableFile]) -> list[pa.Table]:
         """Read files of silver in tasks; return their summaries."""
@@ -97,23 +140,44 @@ class FileSummaries:
         )
         return [pa.Table.from_pylist(rows, SCHEMA)]
 
-    def _keep(self, held: pa.Table, kept: pa.Table, fresh: list[pa.Table]) -> None:
-        """Store new summaries; rewrite the table when half of it does not count, or when its files are many."""
+    def _keep(self, fresh: list[pa.Table], present: frozenset[str], *, everything: bool) -> bool:
+        """Store new summaries, and write files of the table again, when they are many or `everything`.
+
+        What does not count leaves with them. Returns whether the table has all summaries of present files.
+        """
         files = self.table.files()
-        rewrite = held.num_rows > 2 * kept.num_rows or len(files) >= FILES_MAX
-        if not fresh and not rewrite:
-            return
+        old = files if everything else _joinable(files) if len(files) >= FILES_MAX else []
+        if not fresh and not old:
+            return True
         writer = self.table.spec.writer()
-        for part in [*([kept] if rewrite else []), *fresh]:
+        for part in [_of_files(self._rows(old), present), *fresh]:
             if part.num_rows:
                 writer.write(part, ())
         written = writer.finish()
         try:
             # An erasure that came in between has removed its device's rows, which these may name.
-            self.table.commit(written, named(self.table), files if rewrite else ())
+            self.table.commit(written, named(self.table), old)
         except Fenced as fenced:  # the next run reads these files again
             log.info("summaries are not kept this time: %s", fenced)
             self.table.spec.writer().discard(written)
+            return False
+        return True
+
+
+def _of_files(rows: pa.Table, present: frozenset[str]) -> pa.Table:
+    return rows.filter(pc.is_in(rows.column("path"), pa.array(sorted(present), pa.string())))
+
+
+def _joinable(files: Sequence[TableFile]) -> list[TableFile]:
+    """Return small files, so that a row is written again a number of times that grows by the logarithm of all rows."""
+    joined: list[TableFile] = []
+    rows = 0
+    for file in sorted(files, key=lambda one: one.rows):
+        if len(joined) > len(files) // 2 and file.rows > rows:
+            break
+        joined.append(file)
+        rows += file.rows
+    return joined
 
 
 def summaries(place: Place, paths: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -152,21 +216,44 @@ def classes(delays_us: Ints) -> Ints:
     return found
 
 
+def merged(found: pa.Table) -> pa.Table:
+    """Return one row for each device, with the columns of the table but no path, of which `by_device` makes the same figures."""
+    if not found.num_rows:
+        return SCHEMA.empty_table()
+    devices = codes(found.column("device").dictionary_encode())
+    sums = found.select(["device", *(name for name, _ in _SUMS)]).group_by("device").aggregate(_SUMS)
+    sums = sums.take(pc.index_in(devices.dictionary, sums.column("device").combine_chunks()))
+    owner, number, count = _counted(*_delays(found, devices))
+    packed = np.empty(len(owner), _CLASS)
+    packed["number"], packed["count"] = number, count
+    ends = np.searchsorted(owner, np.arange(len(devices.dictionary) + 1)) * _CLASS.itemsize
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(packed)]
+    made = {name: sums.column(f"{name}_{how}") for name, how in _SUMS}
+    made |= {"path": pa.nulls(len(sums), pa.string()), "device": devices.dictionary}
+    made["delays"] = pa.Array.from_buffers(pa.binary(), len(sums), buffers)
+    return pa.table([made[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
 def by_device(found: pa.Table, fractions: Sequence[float]) -> pa.Table:
     """Return one row for each device: the sums, and `delay_p<i>` in seconds for the i-th fraction, within 1 %."""
     devices = codes(found.column("device").dictionary_encode())
     sums = found.select(["device", *(name for name, _ in _SUMS)]).group_by("device").aggregate(_SUMS)
-    packed = found.column("delays")
-    entries = np.frombuffer(b"".join(packed.to_pylist()), _CLASS)
-    lengths = pc.binary_length(packed).to_numpy() // _CLASS.itemsize
-    device = np.repeat(devices.indices.to_numpy().astype(np.int64), lengths)
-    delays = percentiles(device, entries["number"].astype(np.int64), entries["count"].astype(np.int64), fractions)
+    delays = percentiles(*_delays(found, devices), fractions)
     made = {name: sums.column(f"{name}_{how}") for name, how in _SUMS} | {"device": sums.column("device")}
     at = pc.index_in(sums.column("device"), devices.dictionary).to_numpy()
     most = made["delay_max_us"].to_numpy() / 1e6
     for index, values in enumerate(delays):
         made[f"delay_p{index}"] = pa.array(np.minimum(values[at], np.maximum(most, 0.0)))
     return pa.table(made)
+
+
+def _delays(found: pa.Table, devices: pa.DictionaryArray) -> tuple[Ints, Ints, Ints]:
+    """Return device (numbered from 0), class and count of each entry of `delays`."""
+    packed = found.column("delays")
+    entries = np.frombuffer(b"".join(packed.to_pylist()), _CLASS)
+    lengths = pc.binary_length(packed).to_numpy() // _CLASS.itemsize
+    device = np.repeat(devices.indices.to_numpy().astype(np.int64), lengths)
+    return device, entries["number"].astype(np.int64), entries["count"].astype(np.int64)
 
 
 _SUMS: Final = [
@@ -181,9 +268,7 @@ _SUMS: Final = [
 
 def percentiles(device: Ints, number: Ints, count: Ints, fractions: Sequence[float]) -> list[Floats]:
     """Return for each fraction the delay of each device (numbered from 0), in seconds."""
-    keys, where = np.unique(device * _NUMBERS_MAX + number, return_inverse=True)
-    counts = np.bincount(where, weights=count, minlength=len(keys))
-    owner = keys // _NUMBERS_MAX
+    owner, number, counts = _counted(device, number, count)
     starts = np.flatnonzero(np.diff(owner, prepend=-1))
     running = np.cumsum(counts)
     before = np.concatenate([[0.0], running])[starts]
@@ -191,6 +276,14 @@ def percentiles(device: Ints, number: Ints, count: Ints, fractions: Sequence[flo
     found = []
     for fraction in fractions:
         at = np.searchsorted(running, before + np.maximum(fraction * total, 1), side="left")
-        classes_ = keys[np.minimum(at, len(keys) - 1)] % _NUMBERS_MAX
+        classes_ = number[np.minimum(at, len(number) - 1)]
         found.append(np.where(classes_ == 0, 0.0, np.exp((classes_ - 0.5) * _WIDTH) / 1e6))
     return found
+
+
+def _counted(device: Ints, number: Ints, count: Ints) -> tuple[Ints, Ints, Ints]:
+    """Add up entries of the same device and class; return the entries in order."""
+    keys, where = np.unique(device * _NUMBERS_MAX + number, return_inverse=True)
+    # Exact: numbers of readings are far below 2**53.
+    counts = np.bincount(where, weights=count, minlength=len(keys)).astype(np.int64)
+    return keys // _NUMBERS_MAX, keys % _NUMBERS_MAX, counts

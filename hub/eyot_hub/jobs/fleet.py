@@ -64,12 +64,13 @@ _TIMES: Final = ("first_event", "last_event", "last_stored")
 
 
 class Fleet:
-    """The fleet job."""
+    """The fleet job: call `run` again and again; a later run adds what is new to the sums of the one before."""
 
     def __init__(self, spark: SparkSession, config: Config) -> None:
         self._spark = spark
         self._config = config
         self.table = open_table(config.lake, "fleet", FLEET_SCHEMA)
+        self._summaries: FileSummaries | None = None
 
     def run(self) -> list[dict[str, Any]]:
         """Replace the table with the present fleet; return its rows by device.
@@ -87,7 +88,8 @@ class Fleet:
         return rows
 
     def _readings(self) -> DataFrame:
-        found = FileSummaries(self._spark, self._config).found()
+        self._summaries = self._summaries or FileSummaries(self._spark, self._config)
+        found = self._summaries.found()
         if not found.num_rows:
             return self.table.dataframe(self._spark, []).select(*FLEET_SCHEMA.names[:9])
         rows = by_device(found, (0.5, 0.95))

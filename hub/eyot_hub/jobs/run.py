@@ -65,6 +65,29 @@ class AggregateRounds:
         self._job = None
 
 
+class FleetRounds:
+    """The job fleet, with its sums of devices."""
+
+    def __init__(self, spark: SparkSession, config: Config) -> None:
+        self._spark = spark
+        self._config = config
+        self._job: Fleet | None = Fleet(spark, config)
+
+    def round(self) -> Result:
+        if self._job is None:
+            self._job = Fleet(self._spark, self._config)
+        rows = self._job.run()
+        counts = dict.fromkeys(STATES, 0)
+        for row in rows:
+            state = row["state"] or "unknown"
+            counts[state] = counts.get(state, 0) + 1
+        gauges = {("devices", "state", state): float(count) for state, count in counts.items()}
+        return Result(len(rows), detail={"devices": counts}, gauges=gauges)
+
+    def reset(self) -> None:
+        self._job = None
+
+
 class LagRounds:
     """How far the table is behind the streams. It works while ingest fails, too."""
 
@@ -99,7 +122,7 @@ def run_jobs(spark: SparkSession, config: Config, stop: Callable[[], bool]) -> l
     aggregate = AggregateRounds(spark, config)
     # All tables exist before the first job starts: two jobs that create one table would fail.
     Gaps(spark, config)
-    Fleet(spark, config)
+    fleet = FleetRounds(spark, config)
     ruled = any(silver.quality for silver in config.silver)
     if ruled:
         Quality(config)
@@ -109,15 +132,6 @@ def run_jobs(spark: SparkSession, config: Config, stop: Callable[[], bool]) -> l
         counts = {status: report.count(status) for status in STATUSES}
         gauges = {("gap_sequences", "status", status): float(count) for status, count in counts.items()}
         return Result(detail={"sequences": counts}, gauges=gauges)
-
-    def fleet() -> Result:
-        rows = Fleet(spark, config).run()
-        counts = dict.fromkeys(STATES, 0)
-        for row in rows:
-            state = row["state"] or "unknown"
-            counts[state] = counts.get(state, 0) + 1
-        gauges = {("devices", "state", state): float(count) for state, count in counts.items()}
-        return Result(len(rows), detail={"devices": counts}, gauges=gauges)
 
     def quality() -> Result:
         rows = {f"{row['silver']}/{row['name']}": row for row in Quality(config).run()}
@@ -141,7 +155,7 @@ def run_jobs(spark: SparkSession, config: Config, stop: Callable[[], bool]) -> l
         "ingest": (run.ingest or config.bronze.poll, ingest.round, ingest.reset),
         "aggregate": (run.aggregate, aggregate.round, aggregate.reset),
         "gaps": (run.gaps, gaps, _nothing),
-        "fleet": (run.fleet, fleet, _nothing),
+        "fleet": (run.fleet, fleet.round, fleet.reset),
         "quality": (run.quality if ruled else "0s", quality, _nothing),
         "report": (run.report if run.report_path else "0s", report, _nothing),
         "maintain": (run.maintain, maintain, _nothing),

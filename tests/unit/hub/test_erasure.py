@@ -134,9 +134,9 @@ def test_fleet_at_the_same_time_brings_nothing_back(filled: Config, monkeypatch:
     fleet.replace(rows, named(fleet))
     summaries, keep = FileSummaries(SPARK, filled), FileSummaries._keep
 
-    def overtaken(self: FileSummaries, *given: Any) -> None:
+    def overtaken(self: FileSummaries, *given: Any, **options: Any) -> bool:
         Eraser(SPARK, filled).erase("d1")
-        keep(self, *given)
+        return keep(self, *given, **options)
 
     summaries.found()
     store(filled, [stored(sequence) for sequence in range(41, 61)])

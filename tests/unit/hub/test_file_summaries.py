@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.file_summaries import FILES_MAX, FileSummaries, by_device, percentiles
+from eyot_hub.jobs.file_summaries import FILES_MAX, FLEET_FILES, FileSummaries, by_device, percentiles
 from eyot_hub.jobs.files import by_partition
 from eyot_hub.jobs.silver import silver_schema, silver_table
 from eyot_hub.jobs.table import LakeTable
@@ -106,6 +107,97 @@ def test_the_table_stays_small(config: Config) -> None:
         found = summaries.found()
     check(found, made)
     assert len(summaries.table.files()) <= FILES_MAX
+
+
+class Killed(Exception):
+    """Stands for the end of a process."""
+
+
+def kill(monkeypatch: pytest.MonkeyPatch, *, after: bool) -> None:
+    """End the process of the next commit to the summaries: before it, or when it is made and not known yet."""
+    commit = LakeTable.commit
+
+    def ended(self: LakeTable, *given: Any, **options: Any) -> None:
+        if self.root.endswith(FLEET_FILES):
+            monkeypatch.undo()
+            if after:
+                commit(self, *given, **options)
+            raise Killed
+        commit(self, *given, **options)
+
+    monkeypatch.setattr(LakeTable, "commit", ended)
+
+
+@pytest.mark.usefixtures("each_lake_format")
+@pytest.mark.parametrize("seed", range(6))
+def test_sums_that_are_kept_are_those_of_a_recount(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows come, are joined and leave, other processes add up, and processes end: plain Python finds the same figures."""
+    config, chance = jobs_config("nats://127.0.0.1", tmp_path), random.Random(seed)
+    made: list[Reading] = []
+    processes, recounts, continued = [FileSummaries(SPARK, config), FileSummaries(SPARK, config)], 0, 0
+    for step in range(30):
+        silver = silver_table(config, config.silver[0])
+        happening = chance.choice(["rows", "rows", "rows", "compact", "leave", "kill", "nothing", "compact summaries"])
+        if happening in ("rows", "kill"):
+            made += (more := readings(seed * 1000 + step, chance.randrange(1, 30)))
+            store(config, more)
+        elif happening == "compact":
+            silver.maintain(compact=True, vacuum_hours=None)
+        elif happening == "leave" and chance.random() < 0.3:
+            day = chance.choice(DAYS)
+            silver.commit([], {}, silver.files(event_date={day}))
+            made = [one for one in made if one[1].date() != day]
+        elif happening == "compact summaries":
+            processes[0].table.refresh()
+            processes[0].table.maintain(compact=True, vacuum_hours=None)
+        number = chance.choice([0, 0, 0, 1])
+        if happening == "kill":
+            kill(monkeypatch, after=chance.random() < 0.5)
+            with pytest.raises(Killed):
+                processes[number].found()
+            processes[number] = FileSummaries(SPARK, config)
+            continue
+        check(processes[number].found(), made)
+        recounts += processes[number].recounted
+        continued += not processes[number].recounted
+    check(FileSummaries(SPARK, config).found(), made)
+    assert recounts
+    assert continued
+
+
+def test_a_commit_that_is_refused_is_not_part_of_the_sums(config: Config) -> None:
+    made = readings(5, 100)
+    store(config, made)
+    one, other = FileSummaries(SPARK, config), FileSummaries(SPARK, config)
+    check(one.found(), made)
+    made += (more := readings(6, 20))
+    store(config, more)
+    refresh = one.table.refresh
+
+    def overtaken() -> None:
+        refresh()
+        check(other.found(), made)
+
+    one.table.refresh = overtaken  # type: ignore[method-assign]
+    check(one.found(), made)
+    one.table.refresh = refresh  # type: ignore[method-assign]
+    check(one.found(), made)
+    assert (one.recounted, one.files_read) == (True, 0)
+    check(FileSummaries(SPARK, config).found(), made)
+
+
+def test_rows_are_written_again_a_few_times_only(config: Config) -> None:
+    """Rounds of one file each: what joining writes grows by the logarithm of the rows, not with each round."""
+    summaries, written = FileSummaries(SPARK, config), 0
+    for number in range(60):
+        store(config, readings(number, 4))
+        before = {file.path for file in summaries.table.files()}
+        found = summaries.found()
+        written += sum(file.rows for file in summaries.table.files() if file.path not in before)
+    assert not summaries.recounted
+    rows = summaries.table.rows()
+    assert written <= rows * math.log2(rows)
+    check(found, [one for number in range(60) for one in readings(number, 4)])
 
 
 def test_percentiles_of_several_devices() -> None:
