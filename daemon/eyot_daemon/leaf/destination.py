@@ -96,6 +96,12 @@ class LinkDestination:
             self.session.outbox.put_interest(lines)
             self._mark_dirty()
 
+    def await_interest(self, waits: bool) -> None:
+        """Hold messages back while more of the first interest is to come."""
+        self.session.outbox.awaits_interest = waits
+        if not waits:
+            self._mark_dirty()
+
     # -- policies --------------------------------------------------------------------------------------------------
 
     def hold(self, stream: bytes) -> Hold | None:

@@ -3,6 +3,9 @@
 One `AccountLinks` listens to an account's subscriptions for all of its links. Leaf nodes without permissions of their
 own are served together (`leaf/broadcast.py`). Links to hubs, and leaf nodes with restricted permissions, are offered
 each subscription. It also holds the account's loop subject and detects duplicates and loops.
+
+A link that joins is told of `ANNOUNCED_MAX` subscriptions at once, and of others in later turns. Messages wait for that: no
+answer may come before the peer knows who listens.
 """
 
 from __future__ import annotations
@@ -12,8 +15,9 @@ from typing import Generic, Protocol, TypeVar, cast
 
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.subscription import Destination, Kind, Subscription
+from eyot_daemon.router.unannounced import Unannounced
 from eyot_daemon.turn.timers import TimerHandle
-from eyot_sync.leaf.broadcast import BroadcastMember, InterestBroadcast, Source
+from eyot_sync.leaf.broadcast import BroadcastMember, InterestBroadcast, Key, Source
 from eyot_sync.leaf.interest import LOCAL, InterestOrigin
 from eyot_sync.leaf.registry import LeafRegistry, RegisteredLink
 
@@ -24,6 +28,8 @@ PASS_ON_S_PER_LINK = 0.00025
 PASS_ON_S_MAX = 0.25
 #: That many subjects with changed interest do not wait: passing them on takes about 5 ms, and others wait meanwhile.
 PASS_ON_CHANGES_MAX = 1024
+#: Subscriptions, or subjects, that one turn announces to a link that has joined: 512 take 2 to 3 ms.
+ANNOUNCED_MAX = 512
 
 
 class InterestLink(Destination, BroadcastMember, RegisteredLink, Protocol):
@@ -48,6 +54,10 @@ class InterestLink(Destination, BroadcastMember, RegisteredLink, Protocol):
         """Send interest protocol lines that many links share."""
         ...
 
+    def await_interest(self, waits: bool) -> None:
+        """Hold messages back while more of the first interest is to come."""
+        ...
+
 
 L = TypeVar("L", bound=InterestLink)
 
@@ -59,7 +69,14 @@ class AccountLinks(Generic[L]):
         self.account = account
         self.registry: LeafRegistry[L] = LeafRegistry(account.broker.ids)
         self._broadcast: InterestBroadcast[L] | None = None
+        #: what the broadcast does not count yet
+        self._uncounted = Unannounced()
+        #: by link of the broadcast: the keys that it was not told of yet, the next ones last
+        self._untold: dict[L, list[Key]] = {}
         self._single: list[L] = []
+        #: by link of its own: what it was not offered yet
+        self._unoffered: dict[L, Unannounced] = {}
+        self._goes_on = False
         self._timer: TimerHandle | None = None
         self._dirty = False
 
@@ -73,12 +90,16 @@ class AccountLinks(Generic[L]):
         self.registry.add(link)
         account.leafnodes.add(link)
         if link.receives_all_interest:
-            if self._broadcast is None:
-                self._broadcast = self._start_broadcast()
-            link.told(self._broadcast.join(link))
+            self._join_broadcast(link)
         else:
             self._single.append(link)
-            self.announce_all(link)
+            for subject in self._own_subjects():
+                link.offer(subject, b"", 1, LOCAL)
+            self._unoffered[link] = Unannounced(sub for sub in self.account.subscriptions() if sub.dest is not link)
+            self._offer_some(link)
+        if self._is_incomplete(link):
+            link.await_interest(True)
+            self._go_on_later()
 
     def leave(self, link: L) -> None:
         account = self.account
@@ -86,17 +107,22 @@ class AccountLinks(Generic[L]):
             return
         account.leafnodes.discard(link)
         self.registry.remove(link)
+        self._unoffered.pop(link, None)
+        self._untold.pop(link, None)
         if link in self._single:
             self._single.remove(link)
         elif self._broadcast is not None:
             self._broadcast.leave(link)
             if not len(self._broadcast):
                 self._broadcast = None
+                self._uncounted = Unannounced()
         if not len(self.registry):
             account.remove_interest_listener(self)
 
     def announce_all(self, link: L) -> None:
-        """Offer all interest to a link that is served individually."""
+        """Offer all interest to a link that is served individually, at once: it withdraws what it is not offered again."""
+        if self._unoffered.pop(link, None) is not None:
+            link.await_interest(False)
         for subject in self._own_subjects():
             link.offer(subject, b"", 1, LOCAL)
         for sub in self.account.subscriptions():
@@ -108,14 +134,81 @@ class AccountLinks(Generic[L]):
         yield self.registry.loop_subject
         yield from self.account.mappings.sources()
 
-    def _start_broadcast(self) -> InterestBroadcast[L]:
-        broadcast: InterestBroadcast[L] = InterestBroadcast()
-        for subject in self._own_subjects():
-            broadcast.add(subject, b"", 1, None)
-        for sub in self.account.subscriptions():
+    # -- the first announcement --------------------------------------------------------------------------------------
+
+    def _join_broadcast(self, link: L) -> None:
+        broadcast = self._broadcast
+        if broadcast is None:
+            broadcast = self._broadcast = InterestBroadcast()
+            for subject in self._own_subjects():
+                broadcast.add(subject, b"", 1, None)
+            self._uncounted = Unannounced(self.account.subscriptions())
+            self._count_some(broadcast)
+            broadcast.settle()  # who joins is told of all of it
+        if broadcast.keys <= ANNOUNCED_MAX + PASS_ON_CHANGES_MAX:
+            link.told(broadcast.join(link))
+        else:
+            self._untold[link] = broadcast.enter(link)
+            self._tell_some(broadcast, link)
+
+    def _is_incomplete(self, link: L) -> bool:
+        """Return whether a link lacks some interest that was there before it."""
+        if link in self._single:
+            return link in self._unoffered
+        return bool(self._uncounted) or link in self._untold
+
+    def _go_on_later(self) -> None:
+        if not self._goes_on:
+            self._goes_on = True
+            self.account.broker.later_turns.add(self._announce_some)
+
+    def _announce_some(self) -> None:
+        """Announce a slice of what links that have joined lack."""
+        self._goes_on = False
+        broadcast = self._broadcast
+        if broadcast is not None and self._uncounted:
+            self._count_some(broadcast)
+            self.distribute()
+            if not self._uncounted:
+                for link in broadcast.members:
+                    self._has_all_if_complete(link)
+        elif broadcast is not None and self._untold:
+            link = next(iter(self._untold))
+            self._tell_some(broadcast, link)
+            self._has_all_if_complete(link)
+        elif self._unoffered:
+            link = next(iter(self._unoffered))
+            self._offer_some(link)
+            self._has_all_if_complete(link)
+        if self._uncounted or self._untold or self._unoffered:
+            self._go_on_later()
+
+    def _has_all_if_complete(self, link: L) -> None:
+        if not self._is_incomplete(link):
+            link.await_interest(False)
+
+    def _count_some(self, broadcast: InterestBroadcast[L]) -> None:
+        for sub in self._uncounted.take(ANNOUNCED_MAX):
             broadcast.add(sub.subject, sub.queue, sub.weight, _source_of(sub))
-        broadcast.settle()  # who joins is told of all of it
-        return broadcast
+
+    def _tell_some(self, broadcast: InterestBroadcast[L], link: L) -> None:
+        keys = self._untold[link]
+        link.told(broadcast.lines_for(link, reversed(keys[-ANNOUNCED_MAX:])))
+        del keys[-ANNOUNCED_MAX:]
+        if not keys:
+            del self._untold[link]
+
+    def _offer_some(self, link: L) -> None:
+        unoffered = self._unoffered[link]
+        for sub in unoffered.take(ANNOUNCED_MAX):
+            link.offer(sub.subject, sub.queue, sub.weight, _origin_of(sub))
+        if not unoffered:
+            del self._unoffered[link]
+
+    def _was_offered(self, link: L, sub: Subscription) -> bool:
+        """Return whether a link knows of a subscription that is not its own."""
+        unoffered = self._unoffered.get(link)
+        return sub.dest is not link and (unoffered is None or sub not in unoffered)
 
     # -- interest listener -----------------------------------------------------------------------------------------
 
@@ -128,20 +221,22 @@ class AccountLinks(Generic[L]):
                 link.offer(sub.subject, sub.queue, sub.weight, _origin_of(sub))
 
     def sub_removed(self, sub: Subscription) -> None:
-        if self._broadcast is not None:
+        if self._broadcast is not None and not self._uncounted.drop(sub):
             self._broadcast.remove(sub.subject, sub.queue, sub.weight, _source_of(sub))
             self._distribute_later(sub)
         for link in self._single:
-            if sub.dest is not link:
+            if self._was_offered(link, sub):
                 link.withdraw(sub.subject, sub.queue, sub.weight, _origin_of(sub))
+            elif link in self._unoffered:
+                self._unoffered[link].drop(sub)
 
     def weight_changed(self, sub: Subscription, previous: int) -> None:
-        if self._broadcast is not None:
+        if self._broadcast is not None and sub not in self._uncounted:
             self._broadcast.add(sub.subject, sub.queue, sub.weight, _source_of(sub))
             self._broadcast.remove(sub.subject, sub.queue, previous, _source_of(sub))
             self._distribute_later(sub)
         for link in self._single:
-            if sub.dest is not link:
+            if self._was_offered(link, sub):
                 link.offer(sub.subject, sub.queue, sub.weight, _origin_of(sub))
                 link.withdraw(sub.subject, sub.queue, previous, _origin_of(sub))
 

@@ -14,7 +14,7 @@ are not members here; each has a `LeafInterest`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from itertools import accumulate
 from typing import Generic, Protocol, TypeVar
 
@@ -164,6 +164,34 @@ class InterestBroadcast(Generic[M]):
         for key, tally in before.items():
             self._tell(lines, member, key, tally, has_kin=bool(cluster))
         return b"".join(lines)
+
+    def enter(self, member: M) -> list[Key]:
+        """Add a member as `join` does, but tell it nothing yet: `lines_for` has it for the returned keys, the last ones first.
+
+        Meanwhile `distribute` serves it as all others. A line that it does not need changes nothing.
+        """
+        self._members[member] = None
+        if member.cluster:
+            self._by_cluster.setdefault(member.cluster, []).append(member)
+        return list(reversed(self._tallies))
+
+    def lines_for(self, member: M, keys: Iterable[Key]) -> bytes:
+        """Return the lines of keys as they are now."""
+        lines: list[bytes] = []
+        for key in keys:
+            tally = self._tallies.get(key)
+            if tally is not None:
+                self._tell(lines, member, key, tally, has_kin=True)
+        return b"".join(lines)
+
+    @property
+    def members(self) -> tuple[M, ...]:
+        return tuple(self._members)
+
+    @property
+    def keys(self) -> int:
+        """How many keys there are."""
+        return len(self._tallies)
 
     @staticmethod
     def _tell(lines: list[bytes], member: M, key: Key, tally: Tally, *, has_kin: bool) -> None:

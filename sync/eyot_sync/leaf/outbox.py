@@ -44,6 +44,7 @@ class LeafOutbox:
         "_messages",
         "_urgent",
         "_urgent_bytes",
+        "awaits_interest",
         "dropped_bytes",
         "dropped_control",
         "dropped_msgs",
@@ -67,6 +68,8 @@ class LeafOutbox:
         self._control: deque[bytes] = deque()
         # Interest lines made elsewhere, for many links at once (leaf/broadcast.py).
         self._interest_chunks: deque[bytes] = deque()
+        #: more of what was there before the link is still to come: messages wait for it
+        self.awaits_interest = False
         # Chunks of one or more whole frames, and how many each holds.
         self._messages: deque[bytes] = deque()
         self._counts: deque[int] = deque()
@@ -210,7 +213,7 @@ class LeafOutbox:
                 self._take_interest(parts, bytes_max)
             if self.interest.has_changes:
                 parts += self.interest.drain(_INTEREST_KEYS_PER_SLICE)
-            if not self._has_interest:
+            if not self._has_interest and not self.awaits_interest:
                 room = self._take_urgent(parts, bytes_max)
                 self._take_bulk(parts, room if bulk_max is None else min(room, bulk_max))
         return b"".join(parts)
