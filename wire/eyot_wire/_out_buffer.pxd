@@ -16,6 +16,7 @@ cdef class OutBuffer(Traffic):
     cdef public bint headers
     cdef public bint closed
     cdef public bint dirty
+    cdef public bint waited_for
     cdef public int fd
     cdef Py_ssize_t _flush_at
     cdef Piece* _pieces

@@ -172,7 +172,13 @@ def send_out(list dests not None, Py_ssize_t at):
             one = sends + count
             one.fd, one.vectors, one.count, one.size = each.fd, whole + count, 1, PyByteArray_GET_SIZE(each.out)
             # One that was flushed in mid-turn and got more stands there twice: its bytes belong to the first of the two.
-            if one.fd < 0 or each.closed or one.size > AT_ONCE or (one.size and not each.dirty):
+            if (
+                one.fd < 0
+                or each.closed
+                or each.waited_for
+                or one.size > AT_ONCE
+                or (one.size and not each.dirty)
+            ):
                 break
             whole[count].iov_base, whole[count].iov_len = PyByteArray_AS_STRING(each.out), one.size
             each.dirty = False

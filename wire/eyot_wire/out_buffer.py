@@ -37,10 +37,11 @@ class OutBuffer(Traffic):
     `out`: bytes to send. `headers`: the client understands HMSG. `closed`: the connection accepts nothing any more.
     `dirty`: there are bytes to send, and the connection was announced to `mark_dirty`; `flush` sends them. `fd`: the socket, if
     frames may be written to it at once, behind what `out` holds; -1: never. The compiled twin writes long frames there, from
-    the publisher's bytes, and copies into `out` what the kernel does not accept; then it resets `fd`.
+    the publisher's bytes, and copies into `out` what the kernel does not accept; then it resets `fd`. `waited_for`: somebody waits
+    until `out` is sent, whom `flush` tells.
     """
 
-    __slots__ = ("_flush_at", "closed", "dirty", "fd", "headers", "out")
+    __slots__ = ("_flush_at", "closed", "dirty", "fd", "headers", "out", "waited_for")
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,6 +49,7 @@ class OutBuffer(Traffic):
         self.headers = False
         self.closed = False
         self.dirty = False
+        self.waited_for = False
         self.fd = -1
         self._flush_at = 0
 
@@ -59,7 +61,7 @@ def send_out(dests: list[Any], at: int) -> int:
     """Send what connections from `at` on have in `out`, up to the first whose `flush` must do so; return where that one is.
 
     Here it is the first of all. The compiled twin writes to the sockets (`OutBuffer.fd`) without a function of Python for each, and stops at
-    whatever is no open socket, has much to send, or does not accept all of it. Sockets behind that one may have been sent theirs.
+    whatever is no open socket, has much to send, is waited for, or does not accept all of it. Sockets behind that one may have been sent theirs.
     """
     if at < 0:
         raise IndexError(at)

@@ -116,10 +116,16 @@ class ServedClient(ClientState):
 
     @property
     def room(self) -> Room:
-        """Who waits until `out` is sent."""
+        """Who waits until `out` is sent, or the connection has ended."""
         if self._room is None:
             self._room = Room()
+        self.waited_for = True  # from now on `flush` sends, which tells them
         return self._room
+
+    def _tell_room(self) -> None:
+        self.waited_for = False
+        if self._room:
+            self._room.made()
 
     @property
     def log_id(self) -> str:
@@ -194,8 +200,7 @@ class ServedClient(ClientState):
 
     def refill(self) -> bool:
         """Tell consumers that `out` was sent. Clients keep nothing back: return False."""
-        if self._room:
-            self._room.made()
+        self._tell_room()
         return False
 
     def slow_consumer(self, reason: str) -> None:
@@ -225,6 +230,7 @@ class ServedClient(ClientState):
         if self.decision is not None:
             self.decision.abandoned = True
         self._leave()
+        self._tell_room()
         self.transport.close(linger=linger)
         if self.door is not None:
             self.door.open()
@@ -235,8 +241,8 @@ class ServedClient(ClientState):
         self.dirty = False
         if self.out and not self.closed:
             self.transport.send()
-            if self._room and not self.transport.backlog:
-                self._room.made()  # all went at once: nothing is left whose end would tell
+            if self.waited_for and not self.transport.backlog:
+                self._tell_room()  # all went at once: nothing is left whose end would tell
 
     # -- login -----------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Who waits until a receiver has room again for deliveries of streams.
 
-A consumer that finds its receiver full looks again later in any case. Whoever empties the receiver's buffer tells it
-sooner: a pause by the clock would leave a fast receiver idle.
+A consumer that finds its receiver full waits here. Whoever empties the receiver's buffer, and the end of the receiver, tell
+it: a pause by the clock would leave a fast receiver idle.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from eyot_daemon.router.route import LeafMember
+from eyot_daemon.router.subscription import Kind
 from eyot_store.errors import StoreError
 from eyot_sync.policy.stream_gate import FULL, LOOK_AGAIN_S, UNLIMITED, Hold
 from eyot_wire.first_deliveries import FirstDeliveries
@@ -39,9 +40,11 @@ EMPTY_READ_COST = 256
 BACKLOG_MAX = 1 << 20
 #: The same as a share of `max_pending`, where that is small: a turn adds up to twice `READ_BYTES_MAX`.
 BACKLOG_SHARE = 4
-#: The first and the longest pause before the next check, seconds; a receiver that makes room ends it (`Room`).
+#: The first and the longest pause before the next check of receivers that tell nobody when they have room, seconds.
 BACKLOG_PAUSE_S_MIN = 0.005
 BACKLOG_PAUSE_S_MAX = 0.25
+#: A client that is full tells when its buffer was sent, and when it ends (`Room`). This check finds nothing.
+TOLD_S_MAX = 30.0
 #: Time to wait after the store could not be read.
 READ_RETRY_S = 1.0
 
@@ -339,10 +342,15 @@ class Delivery:
             return True
         self.resume_at = now + self._backlog_pause_s
         if self._backlog_pause_s:
+            is_told = True
             for dest in _receivers(route):
                 room = getattr(dest, "room", None)
                 if room is not None:
                     room.wait(self._look_again)
+                # What a link holds for others may go without being sent.
+                is_told = is_told and room is not None and dest.kind is Kind.CLIENT
+            if is_told:
+                self.resume_at = now + TOLD_S_MAX
         self._backlog_pause_s = min(max(self._backlog_pause_s * 2, BACKLOG_PAUSE_S_MIN), BACKLOG_PAUSE_S_MAX)
         return True
 
