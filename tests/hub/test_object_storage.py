@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from eyot_hub.jobs.config import Config, ConfigError, Lake
 from eyot_hub.jobs.config_file import convert
-from eyot_hub.jobs.devices import Devices
+from eyot_hub.jobs.devices import DEVICES, SCHEMA, Devices
 from eyot_hub.jobs.fleet import Fleet
 from eyot_hub.jobs.gaps import Gaps
 from eyot_hub.jobs.lake import open_table
@@ -67,6 +68,38 @@ def test_every_job(spark: SparkSession, streams: Streams, tmp_path: Path, storag
     assert "d2" in (tmp_path / "page.html").read_text()
     with pytest.raises(ConfigError, match=r"lake\.checkpoints: must name a folder"):
         Devices(spark, config(streams.url, tmp_path, storage)).run(once=True)
+
+
+class Batch:
+    """A batch of the query of `devices`."""
+
+    def __init__(self, device: str, readings: int) -> None:
+        row = {name.replace("_at", "_us"): None for name in SCHEMA.names} | {"device": device, "readings": readings}
+        self._rows = pa.Table.from_pylist([row])
+
+    def toArrow(self) -> pa.Table:
+        return self._rows
+
+
+def test_devices_asks_little_of_the_storage(tmp_path: Path) -> None:
+    """A batch refreshes the table (2 requests), writes a file (3), and commits it (8); the rows are in memory."""
+    with ObjectStorage("lake", tmp_path / "requests.log") as storage:
+        settings = config("nats://127.0.0.1", tmp_path, storage.options)
+        job = Devices(Mock(), settings)
+        job.put(Batch("d0", 1))  # type: ignore[arg-type]
+        for number in range(1, 4):
+            before = len(storage.requests())
+            job.put(Batch(f"d{number % 3}", number))  # type: ignore[arg-type]
+            asked = storage.requests()[before:]
+            assert len(asked) <= 13, "\n".join(asked)
+            assert not [one for one in asked if ".parquet" in one and not one.startswith(("PUT", "POST"))]
+        expected = {"d0": 3, "d1": 1, "d2": 2}
+        assert {row["device"]: row["readings"] for row in job.table.to_pylist()} == expected
+        # Of another writer's commit, the rows are read again.
+        other = open_table(settings.lake, DEVICES, SCHEMA)
+        other.replace([row for row in other.to_pylist() if row["device"] != "d1"])
+        job.put(Batch("d2", 9))  # type: ignore[arg-type]
+        assert {row["device"]: row["readings"] for row in job.table.to_pylist()} == {"d0": 3, "d2": 9}
 
 
 def test_of_two_commits_from_one_position_one_is_refused(storage: dict[str, str]) -> None:

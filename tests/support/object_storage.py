@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 import time
@@ -16,10 +18,11 @@ START_S_MAX = 120.0
 
 
 class ObjectStorage:
-    """A server with one empty bucket; `options` are what delta-rs needs to reach it."""
+    """A server with one empty bucket; `options` are what delta-rs needs to reach it. `log`: a file for its requests."""
 
-    def __init__(self, bucket: str) -> None:
+    def __init__(self, bucket: str, log: Path | None = None) -> None:
         self._bucket = bucket
+        self._log = log
         self.port = free_port()
         self._server: subprocess.Popen[bytes] | None = None
         self.options = {
@@ -32,7 +35,8 @@ class ObjectStorage:
 
     def __enter__(self) -> Self:
         command = [str(Path(sys.executable).with_name("moto_server")), "-H", "127.0.0.1", "-p", str(self.port)]
-        self._server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with Path(self._log or os.devnull).open("wb") as log:
+            self._server = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             self._make_bucket(time.monotonic() + START_S_MAX)
         except BaseException:
@@ -44,6 +48,11 @@ class ObjectStorage:
         assert self._server is not None
         self._server.kill()
         self._server.wait()
+
+    def requests(self) -> list[str]:
+        """Return the requests so far, such as `GET /lake/table/file`. Needs a log, which has a request before its answer is sent."""
+        assert self._log is not None
+        return re.findall(r'"([A-Z]+ \S+) HTTP', self._log.read_text(errors="replace"))
 
     def _make_bucket(self, deadline: float) -> None:
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}/{self._bucket}", method="PUT")

@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
-from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
 
 from eyot_hub.jobs.files import DataFile, filesystem, sync
 from eyot_hub.jobs.table_format import Fenced, TableFile, TableSpec, partition_text
@@ -105,6 +105,10 @@ class DeltaLog:
     def refresh(self) -> None:
         if not self._is_newest():
             self._delta.update_incremental()
+        self._update_positions()
+
+    def _update_positions(self) -> None:
+        """Bring the positions to the known version."""
         if self.version != self._positions_of:
             newer = self._committed_since(self._positions_of)
             self._positions = {} if newer is None else {**self._positions, **newer}
@@ -163,9 +167,17 @@ class DeltaLog:
             app_transactions=[Transaction(name, at) for name, at in sorted(positions.items())],
             max_commit_retries=NO_RETRY if removed else None,
         )
+        # To look for old entries is a listing of the whole log, which pays at the commits that sum it up.
+        due = (self.version + 1) % CHECKPOINT_INTERVAL == 0
+        hooks = PostCommitHookProperties(cleanup_expired_logs=None if due else False)
         try:
             self._delta.create_write_transaction(
-                actions, "append", self._delta.schema(), order, commit_properties=properties
+                actions,
+                "append",
+                self._delta.schema(),
+                order,
+                commit_properties=properties,
+                post_commithook_properties=hooks,
             )
         except CommitFailedError as error:
             raise Fenced(f"table {self._spec.root}: {error}") from error
@@ -174,7 +186,7 @@ class DeltaLog:
         if self.version == before + 1:  # no other commit came in between
             self._positions_of = self.version
             self._positions |= positions
-        self.refresh()
+        self._update_positions()
         if self._local:
             log = os.path.join(self._spec.root, "_delta_log")
             sync(os.path.join(log, f"{self.version:020}.json"))

@@ -102,6 +102,8 @@ class Devices:
         self._config = config
         self._tracker = tracker
         self.table = open_table(config.lake, DEVICES, SCHEMA)
+        self._held: dict[str, dict[str, Any]] = {}  # the table's rows by device
+        self._held_of = -1  # the version that has these rows
 
     def run(
         self,
@@ -129,8 +131,13 @@ class Devices:
         fresh = {row["device"]: _as_row(row) for row in batch.toArrow().to_pylist()}
         if fresh:
             self.table.refresh()
-            held = {row["device"]: row for row in self.table.to_pylist()}
-            self.table.replace([row for _, row in sorted({**held, **fresh}.items())])
+            before = self.table.version
+            if self._held_of != before:
+                self._held = {row["device"]: row for row in self.table.to_pylist()}
+            self._held, self._held_of = dict(sorted({**self._held, **fresh}.items())), -1
+            self.table.replace(list(self._held.values()))
+            if self.table.version == before + 1:  # nobody else has committed, too
+                self._held_of = before + 1
 
     def _rows(self) -> DataFrame:
         """Return readings and statuses as `device`, `at_us`, `stored_us`, `is_status`, `backlog`."""

@@ -165,10 +165,10 @@ class _OpenFile:
         task._filesystem.create_dir(self._parent, recursive=True)
         self._metadata: list[pq.FileMetaData] = []
         try:
+            self._sink = task._filesystem.open_output_stream(self.path)
             self.writer = pq.ParquetWriter(
-                self.path,
+                self._sink,
                 task._stored,
-                filesystem=task._filesystem,
                 compression=task._compression,
                 metadata_collector=self._metadata,
                 **encodings(task._stored),
@@ -214,18 +214,18 @@ class _OpenFile:
 
     def drop(self) -> None:
         """Close the file, whatever is in it: a file that is removed takes up space until it is closed."""
-        for _ in range(2):
+        for close in (self.writer.close, self._sink.close):
             try:
-                self.writer.close()
-                return
+                close()
             except Exception as error:  # the error of the write before, or the same again
                 log.debug("%s: %s", self.path, error)
-                # Close the handle alone. The writer would also try again when it is collected, and print the error.
-                self.writer.is_open = False
+        self.writer.is_open = False  # it would try again when it is collected, and print the error
 
     def close(self) -> DataFile:
         self._write_group()
         self.writer.close()
+        size = self._sink.tell()  # asked of object storage, it would be two requests
+        self._sink.close()
         if isinstance(self._task._filesystem, pafs.LocalFileSystem):
             sync(self.path)
             sync(self._parent)
@@ -233,7 +233,7 @@ class _OpenFile:
         least, most, nulls = _statistics(metadata)
         return DataFile(
             path=self._relative,
-            size=self._task._filesystem.get_file_info(self.path).size,
+            size=size,
             rows=metadata.num_rows,
             partition=self._partition,
             written_ms=time.time_ns() // 1_000_000,
