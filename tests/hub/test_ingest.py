@@ -16,6 +16,7 @@ from eyot_hub.errors import DataLoss
 from eyot_hub.jobs.bronze import Ingest, Round, bronze_table
 from eyot_hub.jobs.config import Config
 from support.ingest_kills import Trial
+from support.job_process import is_worker
 from support.jobs_config import jobs_config
 from support.nats_server import NatsServer
 from support.streams import Streams, numbered
@@ -165,13 +166,12 @@ def test_workers_are_killed_while_they_read(spark: SparkSession, streams: Stream
     over = threading.Event()
 
     def kill() -> None:
-        """Kill one worker as soon as a task reads; workers are forks of pyspark's daemon, itself a child of the JVM."""
+        """Kill one worker as soon as a task reads."""
         while not killed and not over.is_set():
             reading = streams.consumers("READINGS") > 0
             for process in psutil.Process().children(recursive=True) if reading else ():
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    forked = "pyspark.daemon" in " ".join(process.cmdline()) and "java" not in process.parent().name()
-                    if forked and not killed:
+                    if is_worker(process) and not killed:
                         process.kill()
                         killed.append(process.pid)
 

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from eyot_hub.errors import NoResponders
 from support import streaming_queries
+from support.job_process import is_worker
 from support.nats_server import NatsServer
 from support.streams import Streams, numbered
 
@@ -113,8 +114,7 @@ def test_workers_are_killed_while_they_publish(spark: SparkSession, streams: Str
             publishing = streams.state("S")["messages"] > 0
             for process in psutil.Process().children(recursive=True) if publishing else ():
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    forked = "pyspark.daemon" in " ".join(process.cmdline()) and "java" not in process.parent().name()
-                    if forked and not killed:
+                    if is_worker(process) and not killed:
                         process.kill()
                         killed.append(process.pid)
 

@@ -47,6 +47,7 @@ STREAM = "READINGS"
 DEVICES = 20
 ROWS = 20_000
 WORKERS = 3
+ROUNDS = 4  # of ingest in one process
 JOBS = ("ingest", "aggregate", "gaps", "fleet", "devices")
 WAIT_S_MAX = 600.0
 POLL_S = 0.02
@@ -333,6 +334,26 @@ def measure(lakes: list[Trial], readings: list[Reading]) -> None:
         print(f"| {job} | {seconds - started[0]:+.1f} s | {cpu_s - started[1]:+.1f} s |", flush=True)
 
 
+def measure_rounds(given: Setting) -> None:
+    """Print what rounds of ingest take in one process: the first one starts the workers of all executors, the others find them."""
+    lake = given.trial("rounds", f"{given.folder}/lake-rounds")
+    ingest = lake.job("ingest", "--log-level", "warning")
+    for number in range(1, ROUNDS + 1):
+        if number > 1:
+            assert given.publish() == ROWS
+        ingest.until(partial(_has_rows, ingest, number * ROWS))
+    ingest.process.kill()
+    # A poll may have come while the readings were being published: these rounds belong together.
+    seconds = [value["seconds"] for value in ingest.values()]
+    rows = [value["rows"] for value in ingest.values()]
+    told = ", ".join(f"{taken:.2f} s ({count:,} rows)" for taken, count in zip(seconds, rows, strict=True))
+    print(f"rounds of ingest in one process: {told}", flush=True)
+
+
+def _has_rows(ingest: Submission, wanted: int) -> bool:
+    return sum(int(value["rows"]) for value in ingest.values()) == wanted
+
+
 def check_start(submission: Submission, folder: Path) -> None:
     """Check that every executor took interpreter and packages from this folder."""
     found = submission.values()[0]["found"]
@@ -359,6 +380,11 @@ class Setting:
     url: str
     readings: list[Reading]
     hidden: list[str]
+
+    def publish(self) -> int:
+        """Publish all readings once more; return how many were stored."""
+        password = (self.folder / "password").read_text().strip()
+        return Streams(self.server.client_port, "hub", password).publish(map(message, self.readings))
 
     def trial(self, name: str, root: str, **more: Any) -> Trial:
         return Trial(
@@ -392,8 +418,8 @@ def setting(environments: Path | None) -> Iterator[Setting]:
         ):
             streams, readings = Streams(server.client_port, "hub", password), readings_of_days()
             streams.create(STREAM, [f"{STREAM.lower()}.>"])
-            assert streams.publish(map(message, readings)) == ROWS
             made_here = Setting(folder, made, cluster, server, streams.url, readings, [password, secret])
+            assert made_here.publish() == ROWS
             yield made_here
             made_here.check_secrets()
 
@@ -410,6 +436,7 @@ def main() -> None:
     with setting(options.environments) as given:
         print(f"{WORKERS} workers, {ROWS} readings; on a folder, the environment unpacked before:", flush=True)
         measure([given.trial(f"round-{n}", f"{given.folder}/lake-{n}") for n in range(options.rounds)], given.readings)
+        measure_rounds(given)
     print("every row is there, once")
 
 

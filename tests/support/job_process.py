@@ -14,6 +14,11 @@ from pathlib import Path
 import psutil
 
 
+def is_worker(process: psutil.Process) -> bool:
+    """Whether this is a Python worker of Spark: a fork of a daemon, which is a child of a JVM; both name the worker's module."""
+    return "pyspark.worker" in process.cmdline() and "java" not in process.parent().name()
+
+
 class JobProcess:
     """`python ARGUMENTS` (or another program, in its environment and folder) in a process group of its own; what it says is appended to `log`."""
 
@@ -57,12 +62,12 @@ class JobProcess:
         self._process.wait()
 
     def kill_worker(self, choice: random.Random) -> bool:
-        """One Python worker, a fork of pyspark's daemon, which is a child of a JVM; False when there is none."""
+        """One Python worker; False when there is none."""
         found = []
         with contextlib.suppress(psutil.NoSuchProcess):
             for process in psutil.Process(self._process.pid).children(recursive=True):
                 with contextlib.suppress(psutil.NoSuchProcess, AttributeError):
-                    if "pyspark.daemon" in " ".join(process.cmdline()) and "java" not in process.parent().name():
+                    if is_worker(process):
                         found.append(process)
         if not found:
             return False
