@@ -9,6 +9,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from eyot_store.frame_writer import FrameWriter
     from eyot_store.page_check import (
         check_page,
         child_at,
@@ -31,6 +32,7 @@ else:
     try:
         if os.environ.get("EYOT_PLAIN", "0") not in ("", "0"):
             raise ImportError("EYOT_PLAIN is set")
+        from eyot_store._frame_writer import FrameWriter
         from eyot_store._page_check import (
             check_page,
             child_at,
@@ -50,6 +52,7 @@ else:
 
         COMPILED = True
     except ImportError:
+        from eyot_store.frame_writer import FrameWriter
         from eyot_store.page_check import (
             check_page,
             child_at,
@@ -72,6 +75,7 @@ else:
 __all__ = [
     "COMPILED",
     "Change",
+    "FrameWriter",
     "SubjectTable",
     "check_page",
     "checksum",

@@ -26,12 +26,13 @@ from msgspec.structs import replace
 
 from eyot_store.changes import takes_room
 from eyot_store.committer import CommitStats, Committer
+from eyot_store.direct_driver import DirectDriver, Wake
 from eyot_store.disk_probe import ask_disk
 from eyot_store.driver import Driver, Group, InlineDriver, ThreadDriver
 from eyot_store.environment import NEXT_ID_KEY, Environment, as_store_error, counters_key, messages_db_name
 from eyot_store.errors import StoreError
 from eyot_store.failure_propagation import FailurePropagation
-from eyot_store.journal.committer import end_journal, open_journal
+from eyot_store.journal.committer import JournalCommitter, end_journal, open_journal
 from eyot_store.journal.marker import DOUBTED, Marker
 from eyot_store.journal.overlay import Overlays
 from eyot_store.journal.replay import replay
@@ -137,7 +138,7 @@ _decode_sourced = msgspec.json.Decoder(_Sourced).decode
 class Store:
     """See the module. Built by `open`."""
 
-    def __init__(self, environment: Environment, notify: Notify, options: StoreOptions) -> None:
+    def __init__(self, environment: Environment, notify: Notify, options: StoreOptions, wake: Wake | None) -> None:
         self.path = environment.path
         self.options = options
         self.stats = CommitStats()
@@ -161,8 +162,7 @@ class Store:
         """Called in the loop's thread when a stream is found damaged: nothing of it can be read or written any more."""
         self._overlays: Overlays | None = None
         self._committer = self._open_committer()
-        driver = InlineDriver if options.inline else ThreadDriver
-        self._driver: Driver = driver(self._committer, self._group_finished)
+        self._driver = self._start_driver(wake)
         self._pid = os.getpid()
         self._spare: SparePositions | None = None
         _open_stores.add(self)
@@ -176,11 +176,13 @@ class Store:
         return self._spare
 
     @classmethod
-    def open(cls, path: Path, *, notify: Notify, options: StoreOptions | None = None) -> Store:
+    def open(
+        cls, path: Path, *, notify: Notify, options: StoreOptions | None = None, wake: Wake | None = None
+    ) -> Store:
         """Open (or create) the store in directory `path`.
 
-        `notify(fn)` is called from the committing thread and must run `fn` soon in the loop's thread. Raises
-        StoreError: locked, format, corrupt, io, full.
+        `notify(fn)` is called from the committing thread and must run `fn` soon in the loop's thread. With `wake`,
+        small groups are written beside the loop. Raises StoreError: locked, format, corrupt, io, full.
         """
         options = options or StoreOptions()
         try:
@@ -190,7 +192,7 @@ class Store:
         except (lmdb.Error, OSError) as error:
             raise as_store_error(error) from error
         try:
-            return cls(environment, notify, options)
+            return cls(environment, notify, options, wake)
         except (lmdb.Error, OSError) as error:
             environment.close()
             raise as_store_error(error) from error
@@ -373,6 +375,13 @@ class Store:
             self._environment.close()
 
     # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _start_driver(self, wake: Wake | None) -> Driver:
+        if self.options.inline:
+            return InlineDriver(self._committer, self._group_finished)
+        if wake is not None and isinstance(self._committer, JournalCommitter):
+            return DirectDriver(self._committer, self._group_finished, self._finished.append, self._deliver, wake)
+        return ThreadDriver(self._committer, self._group_finished)
 
     def _group_finished(self, group: Group) -> None:
         """Schedule the results of a group; called on the committing side."""

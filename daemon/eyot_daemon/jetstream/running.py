@@ -65,7 +65,7 @@ class RunningJetStream:
         _make_directory(self.path)
         self.broker.readers.add(self._hand_over, self._hand_over)
         options = replace(_store_options(self._store_options), keys=self._keys())
-        self._store = Store.open(self.path, notify=self._hand_over.soon, options=options)
+        self._store = Store.open(self.path, notify=self._hand_over.soon, options=options, wake=self._hand_over)
         for sentence in self._store.damaged:
             log.error("The store is damaged: %s", sentence)
         for name in self._store.recounted:

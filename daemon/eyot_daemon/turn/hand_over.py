@@ -23,10 +23,15 @@ class HandOver:
         self._calls: deque[Callable[[], None]] = deque()
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._signalled = False
+        self._when_woken: list[Callable[[], None]] = []
         self.closed = False
 
     def fileno(self) -> int:
         return self._event
+
+    def when_woken(self, call: Callable[[], None]) -> None:
+        """Have `call` made each time after the eventfd was written, by whomever."""
+        self._when_woken.append(call)
 
     def soon(self, call: Callable[[], None]) -> None:
         """Have `call` made soon. From any thread. Raises OSError after `close`."""
@@ -46,13 +51,17 @@ class HandOver:
             return 0
         self._signalled = False
         for _ in range(len(self._calls)):
-            call = self._calls.popleft()
-            try:
-                call()
-            except Exception:
-                # A failing call must not end the daemon.
-                log.exception("after a commit")
+            self._make(self._calls.popleft())
+        for call in self._when_woken:
+            self._make(call)
         return 0
+
+    def _make(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception:
+            # A failing call must not end the daemon.
+            log.exception("after a commit")
 
     def stall(self, seconds: float) -> None:
         """Do nothing: the calls have already happened."""

@@ -12,19 +12,21 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import lmdb
 
-from eyot_store.changes import changes_of, encode, is_journalled, takes_room
+from eyot_store.changes import Changes, changes_of, encode, is_journalled, takes_room
 from eyot_store.committer import CommitStats
 from eyot_store.environment import Environment, as_store_error, journal_mark
 from eyot_store.errors import StoreError
 from eyot_store.failure_propagation import FailurePropagation
 from eyot_store.journal.applier import Applier
 from eyot_store.journal.high_water import HighWater, MarkRecord, encode_mark_record, remove_high
-from eyot_store.journal.journal import Journal, remove_files, segment_name, sync_directory
+from eyot_store.journal.journal import Journal, Write, remove_files, segment_name, sync_directory
 from eyot_store.journal.replay import about_frame
 from eyot_store.lmdb.committer import LmdbCommitter
+from eyot_store.native import FrameWriter
 from eyot_store.options import StoreOptions
 from eyot_store.txn import Txn
 
@@ -33,6 +35,17 @@ _SALT_BYTES = 16
 
 
 _PATH_BYTES = 6 * 4096
+
+
+class _Begun(NamedTuple):
+    """A group that is being written beside the loop."""
+
+    group: Sequence[Txn]
+    changes: Changes
+    size: int
+    """Of the frame's body."""
+    frame: Write
+    since_ns: int
 
 
 class _NoRoomError(Exception):
@@ -65,6 +78,7 @@ class JournalCommitter:
         self._high = HighWater(environment.path, journal.salt, journal.number, flush=environment.options.flush)
         if self._high.is_kept:
             self._record_mark(-1)
+        self._begun: _Begun | None = None
         self._straight_bytes = min(_STRAIGHT_BYTES, journal.segment_bytes // 2)
 
     def commit(self, group: Sequence[Txn]) -> list[StoreError | None]:
@@ -166,9 +180,7 @@ class JournalCommitter:
         """Make these transactions durable as one frame. Raises the cause of a failure; _NoRoomError if the journal is full."""
         changes = changes_of(txns)
         journal, applier = self._journal, self._applier
-        body = encode(changes)
-        if self._store_cipher is not None:
-            body = self._store_cipher.seal(about_frame(journal.number + 1), body)
+        body = self._body(changes)
         journal.scrub()
         filled = journal.filled
         if not journal.prepare(len(body), applier.applied):
@@ -180,17 +192,24 @@ class JournalCommitter:
         started = time.perf_counter_ns()
         frame = journal.write(body)
         flush_ns = time.perf_counter_ns() - started
-        for txn in txns:
-            txn.frame = frame
-        applier.push(frame, changes, len(body))
-        ends = [
-            (i, part.last_seq) for txn in txns for i, part in txn.parts.items() if part.last_seq and part.log.durable
-        ]
-        self._high.reached(frame, ends, applier.applied)
+        self._durable(txns, frame, changes, len(body), flush_ns)
+        self._high.reached(frame, _ends(txns), applier.applied)
         if journal.filled != filled:
             applier.request()
-        if not self._inline and journal.runs_out(applier.applied):
-            applier.do(journal.add_spare)
+
+    def _body(self, changes: Changes) -> bytes:
+        body = encode(changes)
+        if self._store_cipher is not None:
+            body = self._store_cipher.seal(about_frame(self._journal.number + 1), body)
+        return body
+
+    def _durable(self, txns: Sequence[Txn], frame: int, changes: Changes, size: int, flush_ns: int) -> None:
+        """`frame` is durable, and holds the changes of `txns`; `size`: of its body."""
+        for txn in txns:
+            txn.frame = frame
+        self._applier.push(frame, changes, size)
+        if not self._inline and self._journal.runs_out(self._applier.applied):
+            self._applier.do(self._journal.add_spare)
         stats = self._stats
         for txn in txns:
             stats.bytes += txn.bytes
@@ -198,6 +217,40 @@ class JournalCommitter:
                 if part.log.durable:
                     stats.messages += len(part.added)
         stats.flushed(flush_ns, len(txns), time.time_ns())
+
+    # -- through the journal, beside the loop (`direct_driver.py`) ---------------------------------------------------------
+
+    def begin(self, group: Sequence[Txn], writer: FrameWriter) -> bool:
+        """Have `writer` write `group` as one frame, without waiting for anything; False: `commit` must decide about it.
+
+        `end` or `abort` must follow before anything else is called.
+        """
+        if not all(map(is_journalled, group)) or any(self._inherited(txn) for txn in group):
+            return False
+        changes = changes_of(group)
+        body = self._body(changes)
+        journal = self._journal
+        if not journal.fits(len(body)) or (takes_room(group) and self._room_left(group) < self._headroom()):
+            return False
+        frame = journal.begin(body)
+        mark = self._high.begin(frame.number, _ends(group), self._applier.applied)
+        self._begun = _Begun(group, changes, len(body), frame, time.perf_counter_ns())
+        writer.start(frame.segment.fd, frame.data, frame.at, journal.flags, journal.flush_after, mark)
+        return True
+
+    def end(self) -> None:
+        """Note that the group of `begin` is durable."""
+        begun, self._begun = self._begun, None
+        assert begun is not None
+        self._journal.end(begun.frame)
+        self._high.end()
+        self._durable(
+            begun.group, begun.frame.number, begun.changes, begun.size, time.perf_counter_ns() - begun.since_ns
+        )
+
+    def abort(self) -> None:
+        """Note that the group of `begin` could not be written: `commit` must decide about it."""
+        self._begun = None
 
     # -- straight into LMDB ------------------------------------------------------------------------------------------------
 
@@ -222,8 +275,7 @@ class JournalCommitter:
     def _has_room(self, txns: Sequence[Txn]) -> bool:
         """Return whether LMDB will have space for the journal and these transactions; allocates space if needed."""
         environment, applier = self._environment, self._applier
-        own = self._spread * sum([txn.bytes for txn in txns]) + self._overhead()
-        left = environment.map_size - applier.room_taken() - own
+        left = self._room_left(txns)
         if left >= 0:
             if not self._growing and left < self._headroom():
                 self._growing = True
@@ -231,6 +283,7 @@ class JournalCommitter:
             return True
         if applier.drain() is not None:
             return False
+        own = self._room_of(txns)
         with applier.lmdb_lock:
             try:
                 while applier.room_taken() + own > environment.map_size:
@@ -241,6 +294,13 @@ class JournalCommitter:
             except (lmdb.Error, OSError, StoreError):
                 return False
         return True
+
+    def _room_left(self, txns: Sequence[Txn]) -> int:
+        """Bytes of LMDB that will be free when the journal and these transactions are applied; below 0 if they lack room."""
+        return self._environment.map_size - self._applier.room_taken() - self._room_of(txns)
+
+    def _room_of(self, txns: Sequence[Txn]) -> int:
+        return self._spread * sum([txn.bytes for txn in txns]) + self._overhead()
 
     def _headroom(self) -> int:
         """Return the free space in LMDB to keep, so that no commit waits for an allocation."""
@@ -259,6 +319,11 @@ class JournalCommitter:
     def _overhead(self) -> int:
         """Pages that LMDB changes with any transaction: the way to the records in each stream that may be in it."""
         return min(len(self._environment.messages), 64) * _PATH_BYTES + _PATH_BYTES
+
+
+def _ends(txns: Sequence[Txn]) -> list[tuple[int, int]]:
+    """Ids of streams that get messages, and their last sequences."""
+    return [(i, part.last_seq) for txn in txns for i, part in txn.parts.items() if part.last_seq and part.log.durable]
 
 
 def open_journal(

@@ -86,12 +86,13 @@ class HighWater:
         """Write the mark of an empty journal whose last frame was `number`; with `flush`, it is durable on return."""
         self._salt = salt
         self._ends: dict[int, tuple[int, int]] = {}  # stream id -> frame, last sequence
+        self._next_ends = self._ends  # with the frame that is being written
         self._slot = 0
         self._fd = -1
         try:
             self._fd = os.open(path / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            for _ in range(_SLOTS):
-                self._write(number)
+            for self._slot in range(_SLOTS):
+                os.pwrite(*self._place(number, {}))
             if flush:
                 os.fsync(self._fd)
                 flush_directory(path)
@@ -104,7 +105,20 @@ class HighWater:
 
     def reached(self, number: int, ends: list[tuple[int, int]], applied: int) -> None:
         """Record the durable frame `number`; `ends`: stream ids and their last sequences; `applied`: last frame in LMDB."""
-        known = self._ends
+        place = self.begin(number, ends, applied)
+        if place is not None:
+            try:
+                os.pwrite(*place)
+            except OSError:
+                pass
+        self.end()
+
+    def begin(self, number: int, ends: list[tuple[int, int]], applied: int) -> tuple[int, bytes, int] | None:
+        """As `reached`, for a frame that is yet to be written: return the file, the bytes and where they are written after it.
+
+        None: there is no file. Without `end`, nothing has happened.
+        """
+        known = dict(self._ends)
         for stream_id, last_seq in ends:
             known[stream_id] = number, last_seq
         if len(known) > _STREAMS_MAX:
@@ -112,18 +126,18 @@ class HighWater:
                 del known[stream_id]
             while len(known) > _STREAMS_MAX:
                 del known[next(iter(known))]
-        if self._fd < 0:
-            return
-        try:
-            self._write(number)
-        except OSError:
-            pass
+        self._next_ends = known
+        return self._place(number, known) if self._fd >= 0 else None
 
-    def _write(self, number: int) -> None:
-        value = _encode((self._salt, number, [(stream_id, last) for stream_id, (_, last) in self._ends.items()]))
-        sealed = len(value).to_bytes(4, "big") + seal(_KEY, value)
-        os.pwrite(self._fd, sealed.ljust(_SLOT, b"\0"), self._slot * _SLOT)
+    def end(self) -> None:
+        """Note that the frame of `begin` is durable."""
+        self._ends = self._next_ends
         self._slot = (self._slot + 1) % _SLOTS
+
+    def _place(self, number: int, ends: dict[int, tuple[int, int]]) -> tuple[int, bytes, int]:
+        value = _encode((self._salt, number, [(stream_id, last) for stream_id, (_, last) in ends.items()]))
+        sealed = len(value).to_bytes(4, "big") + seal(_KEY, value)
+        return self._fd, sealed.ljust(_SLOT, b"\0"), self._slot * _SLOT
 
     def close(self) -> None:
         if self._fd >= 0:

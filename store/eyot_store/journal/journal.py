@@ -55,6 +55,18 @@ class Segment:
         self.last = 0
 
 
+class Write(NamedTuple):
+    """A frame that is to be written: whole blocks, the first of which may hold the end of the frame before it."""
+
+    segment: Segment
+    number: int
+    data: bytes
+    at: int
+    """Where in the segment."""
+    end: int
+    """Of the frame in `data`."""
+
+
 def segment_name(index: int) -> str:
     """Name of a segment's file in the journal's directory."""
     return f"segment-{index:02d}"
@@ -74,7 +86,8 @@ class Journal:
         self.filled = 0  # segments
         self.salt = salt
         self._salt = checksum(salt)
-        self._flags, self._flush_after = trial_write(path, flush)
+        #: For a write of a frame: flags of pwritev2, and whether a flush must follow.
+        self.flags, self.flush_after = trial_write(path, flush)
         self._flush = flush
         self._segments: list[Segment] = []
         self._current: Segment | None = None
@@ -138,6 +151,16 @@ class Journal:
 
         Raises OSError: the frame does not count, and `scrub` must succeed before the next write.
         """
+        frame = self.begin(body)
+        self._put(frame.segment, frame.data, frame.at)
+        return self.end(frame)
+
+    def fits(self, size: int) -> bool:
+        """Whether a frame with a body of `size` bytes can be begun at once, without `prepare` and `scrub`."""
+        return self._current is not None and not self._doubtful and self._at + HEADER.size + size <= self.segment_bytes
+
+    def begin(self, body: bytes) -> Write:
+        """Return what is to be written for the next frame. Until `end`, the frame does not count, and `scrub` is due."""
         segment = self._current
         assert segment is not None
         assert not self._doubtful
@@ -147,12 +170,15 @@ class Journal:
         end = start + size
         data = b"".join((self._tail, header, body, bytes(-end % BLOCK)))
         self._doubtful = True
-        self._put(segment, data, self._at - start)
+        return Write(segment, number, data, self._at - start, end)
+
+    def end(self, frame: Write) -> int:
+        """Note that the frame of `begin` is durable; return its number."""
         self._doubtful = False
-        self.number = segment.last = number
-        self._at += size
-        self._tail = data[end - end % BLOCK : end]
-        return number
+        self.number = frame.segment.last = frame.number
+        self._at = frame.at + frame.end
+        self._tail = frame.data[frame.end - frame.end % BLOCK : frame.end]
+        return frame.number
 
     def scrub(self) -> None:
         """After a failed write, ensure that no part of its frame can be read as a frame. Raises OSError."""
@@ -212,14 +238,14 @@ class Journal:
 
     def _put(self, segment: Segment, data: bytes | bytearray, at: int) -> None:
         try:
-            _write_all(segment.fd, data, at, self._flags)
+            _write_all(segment.fd, data, at, self.flags)
         except OSError as error:
-            if not self._flags or error.errno not in _NOT_KNOWN:
+            if not self.flags or error.errno not in _NOT_KNOWN:
                 raise
             # The trial write failed for another reason: the disk was full, or failed.
-            self._flags, self._flush_after = 0, True
+            self.flags, self.flush_after = 0, True
             _write_all(segment.fd, data, at, 0)
-        if self._flush_after:
+        if self.flush_after:
             os.fdatasync(segment.fd)
 
 
