@@ -2,7 +2,7 @@
 
     LD_PRELOAD=capture.so python power_workload.py DIRECTORY TRACE SNAPSHOTS KIND TXNS SEED
 
-KIND: `journal` or `lmdb`, the committer; `sealed`: with a journal and encrypted.
+KIND: `journal` or `lmdb`, the committer; `sealed`: with a journal and encrypted; `beside`: with a journal, written beside the loop.
 
 Marks in the trace: transaction `n` is handed in: 2n; it is acknowledged: 2n + 1. SNAPSHOTS gets one line of JSON for each.
 """
@@ -20,14 +20,14 @@ import msgspec
 from eyot_store import Log, Store, StoreOptions, Txn
 from eyot_store.records import store_cipher
 from eyot_store.subjects import batch_index, index_writer
-from support.store import commit, open_inline
+from support.store import commit, open_inline, write_beside
 
 KIB = 1024
 OPTIONS = StoreOptions(
     inline=True, map_size=64 * KIB, map_reserve=64 * KIB, journal_segment_bytes=16 * KIB, journal_segments=2
 )
 
-KINDS = ("journal", "lmdb", "sealed")
+KINDS = ("journal", "lmdb", "sealed", "beside")
 
 Snapshot = dict[str, Any]
 
@@ -39,7 +39,7 @@ def options_for(kind: str) -> StoreOptions:
     store_cipher._SCRYPT_LOG2_N = 4
     if kind == "sealed":
         return msgspec.structs.replace(OPTIONS, keys=store_cipher.StoreKeys(b"key"))
-    return msgspec.structs.replace(OPTIONS, committer=kind)
+    return msgspec.structs.replace(OPTIONS, committer="journal" if kind == "beside" else kind)
 
 
 def snapshot(store: Store) -> Snapshot:
@@ -98,6 +98,7 @@ def main() -> None:
     capture = ctypes.CDLL(None)
     capture.capture_start(str(directory).encode(), str(trace).encode())
     store = open_inline(directory, options)
+    beside = write_beside(store) if sys.argv[4] == "beside" else None
     capture.capture_mark(ctypes.c_uint64(1))
     with snapshots.open("w") as out:
         out.write(json.dumps(snapshot(store)) + "\n")
@@ -110,6 +111,7 @@ def main() -> None:
             capture.capture_mark(ctypes.c_uint64(2 * number + 1))
             out.write(json.dumps(snapshot(store)) + "\n")
     store.crash()
+    assert beside is None or beside.beside > int(sys.argv[5]) // 4
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
 """Stores for tests: a stand-in for the loop that runs what the committing thread hands over, and short ways to write."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from eyot_store import Log, Store, StoreError, StoreOptions, Txn
+from eyot_store.driver import InlineDriver
+from eyot_store.native import FrameWriter
 
 FAST = StoreOptions(inline=True, flush=False, committer="lmdb")
 JOURNAL = StoreOptions(inline=True, flush=False, committer="journal", journal_segment_bytes=8 << 10, journal_segments=2)
@@ -39,6 +42,34 @@ class Loop:
 def open_inline(path: Path, options: StoreOptions = FAST) -> Store:
     """A store that commits when told to, and runs callbacks at once."""
     return Store.open(path, notify=lambda fn: fn(), options=options)
+
+
+class BesideDriver(InlineDriver):
+    """Commits as `DirectDriver` does, and waits: the writes are in order, so that each can be lost or fail."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store._committer, store._group_finished)
+        self._writer = FrameWriter(os.eventfd(0))
+        self.beside = 0  # groups
+
+    def commit_now(self) -> int:
+        group = self._queue
+        if not (group and self._committer.begin(group, self._writer)):  # type: ignore[attr-defined]
+            return super().commit_now()
+        self.beside += 1
+        if self._writer.wait():
+            self._committer.abort()  # type: ignore[attr-defined]
+            return super().commit_now()
+        self._committer.end()  # type: ignore[attr-defined]
+        self._queue = []
+        self._finished([(txn, None) for txn in group])
+        return len(group)
+
+
+def write_beside(store: Store) -> BesideDriver:
+    """Have an inline store with a journal commit small groups as a loop does."""
+    store._driver = driver = BesideDriver(store)
+    return driver
 
 
 def commit(store: Store, txn: Txn) -> StoreError | None:

@@ -2,6 +2,8 @@
 
     LD_PRELOAD=faults.so python store_faults.py DIRECTORY ERRNO TIMES PARTIAL COMMITTER
 
+COMMITTER: `journal`, `lmdb`, or `beside`: with a journal, written beside the loop.
+
 After each run memory must agree with what the transactions reported, the file must agree with memory, and the file must be
 sound. Prints the number of runs, and how many had a transaction fail.
 """
@@ -15,7 +17,7 @@ import msgspec
 
 from eyot_store import Log, Store, StoreError, StoreOptions
 from eyot_store.check.check import check
-from support.store import commit, open_inline
+from support.store import commit, open_inline, write_beside
 
 KIB = 1024
 OPTIONS = StoreOptions(
@@ -118,13 +120,15 @@ class Run:
 
 def main() -> None:
     directory, error, times, partial = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-    options = msgspec.structs.replace(OPTIONS, committer=sys.argv[5])
+    options = msgspec.structs.replace(OPTIONS, committer="journal" if sys.argv[5] == "beside" else sys.argv[5])
     faults = ctypes.CDLL(None)
     number, failed, finished = 0, 0, False
     while not finished:
         number += 1
         path = directory / str(number)
         store = open_inline(path, options)
+        if sys.argv[5] == "beside":
+            write_beside(store)
         run = Run(store)
         faults.fault_arm(ctypes.c_long(number), error, ctypes.c_long(times), partial)
         run.play()

@@ -22,7 +22,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize(("times", "partial"), [(1, False), (3, False), (3, True)])
-@pytest.mark.parametrize("committer", ["journal", "lmdb"])
+@pytest.mark.parametrize("committer", ["journal", "lmdb", "beside"])
 def test_every_write_fails_once(
     faults: Path, tmp_path: Path, error: int, times: int, partial: bool, committer: str
 ) -> None:
@@ -36,4 +36,5 @@ def test_every_write_fails_once(
     assert done.returncode == 0, done.stderr
     runs, failed = map(int, done.stdout.split())
     assert runs > 50
-    assert failed > runs / 4
+    # What failed once beside the loop is tried again, and succeeds.
+    assert failed > runs / (4 if committer != "beside" or times > 1 else 20)
