@@ -190,23 +190,26 @@ def summaries(place: Place, paths: Iterable[str]) -> Iterator[dict[str, Any]]:
         order = np.lexsort((delay, device))
         device, event, stored, delay = device[order], event[order], stored[order], delay[order]
         starts = np.flatnonzero(np.diff(device, prepend=-1))
-        ends = np.append(starts[1:], len(device))
+        if not len(starts):
+            continue
+        # Sorted by device and delay, so that a class of a device is a run, too.
+        runs = np.flatnonzero(np.diff(device * _NUMBERS_MAX + classes(delay), prepend=-1))
+        packed = np.empty(len(runs), _CLASS)
+        packed["number"], packed["count"] = classes(delay[runs]), np.diff(runs, append=len(delay))
+        delays, bounds = packed.tobytes(), np.searchsorted(runs, np.append(starts, len(delay))) * _CLASS.itemsize
         names = devices.dictionary.to_pylist()
-        for start, end in zip(starts.tolist(), ends[: len(starts)].tolist(), strict=True):
-            numbers, counts = np.unique(classes(delay[start:end]), return_counts=True)
-            packed = np.empty(len(numbers), _CLASS)
-            packed["number"], packed["count"] = numbers, counts
-            yield {
-                "path": path,
-                "device": names[device[start]],
-                "readings": end - start,
-                "first_event_us": int(event[start:end].min()),
-                "last_event_us": int(event[start:end].max()),
-                "last_stored_us": int(stored[start:end].max()),
-                "delay_max_us": int(delay[end - 1]),
-                "late_readings": int((delay[start:end] > LATE_S * 1e6).sum()),
-                "delays": packed.tobytes(),
-            }
+        figures = {
+            "readings": np.diff(starts, append=len(delay)),
+            "first_event_us": np.minimum.reduceat(event, starts),
+            "last_event_us": np.maximum.reduceat(event, starts),
+            "last_stored_us": np.maximum.reduceat(stored, starts),
+            "delay_max_us": np.maximum.reduceat(delay, starts),
+            "late_readings": np.add.reduceat((delay > LATE_S * 1e6).astype(np.int64), starts),
+        }
+        each = zip(*(values.tolist() for values in figures.values()), strict=True)
+        for one, begin, end, values in zip(device[starts].tolist(), bounds[:-1], bounds[1:], each, strict=True):
+            row = {"path": path, "device": names[one], "delays": delays[begin:end]}
+            yield row | dict(zip(figures, values, strict=True))
 
 
 def classes(delays_us: Ints) -> Ints:
