@@ -16,6 +16,8 @@ from typing import Protocol
 
 from eyot_store.committer import Committer
 from eyot_store.driver import Group, ThreadDriver
+from eyot_store.environment import as_store_error
+from eyot_store.errors import StoreError
 from eyot_store.native import FrameWriter
 from eyot_store.txn import Txn
 
@@ -113,7 +115,11 @@ class DirectDriver:
         """Write the transactions beside the loop, if that can be done now."""
         if self._patient or self._handed != self._reported or sum([txn.bytes for txn in txns]) > DIRECT_BYTES_MAX:
             return False
-        if not self._committer.begin(txns, self._writer):
+        try:
+            if not self._committer.begin(txns, self._writer):
+                return False
+        except Exception:  # most likely a lack of memory: the thread decides, and reports it
+            self._committer.abort()
             return False
         self._writing = txns
         self._since = time.monotonic()
@@ -145,7 +151,11 @@ class DirectDriver:
             self._committer.abort()
             self._hand(group + waiting)
             return
-        self._committer.end()
-        self._finished_here([(txn, None) for txn in group])
+        error: StoreError | None = None
+        try:
+            self._committer.end()
+        except Exception as raised:
+            error = as_store_error(raised)
+        self._finished_here([(txn, error) for txn in group])
         if waiting:
             self._take(waiting)

@@ -222,6 +222,31 @@ def test_results_come_in_order_and_are_true_while_writes_fail(tmp_path: Path, se
         assert again.payloads() == list(range(number))
 
 
+@pytest.mark.parametrize("step", ["encode", "begin"])
+def test_a_lack_of_memory_in_the_loop_leaves_the_group_to_the_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    with opened(tmp_path) as made:
+        made.publish(0, 100)
+        made.run_until_thread_is_idle(1)
+        committer: Any = made.store._committer
+        owner, name = (committer, "_body") if step == "encode" else (committer._high, "begin")
+        whole = getattr(owner, name)
+
+        def once(*args: Any) -> Any:
+            setattr(owner, name, whole)
+            raise MemoryError
+
+        monkeypatch.setattr(owner, name, once)
+        for number in range(1, 4):
+            made.publish(number, 100)
+        made.run(4)
+        assert made.results == [None] * 4
+        assert made.payloads() == list(range(4))
+    with opened(tmp_path) as again:
+        assert again.payloads() == list(range(4))
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_store_that_is_closed_during_a_write_has_all_that_was_submitted(tmp_path: Path, seed: int) -> None:
     random_ = random.Random(seed)
