@@ -3,7 +3,7 @@
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.errno cimport EINTR, EIO, ENOMEM, errno
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memset
 
 import os
@@ -14,6 +14,16 @@ cdef extern from "sys/uio.h" nogil:
         size_t iov_len
 
     ssize_t pwritev2(int fd, const iovec* vectors, int count, long offset, int flags)
+
+cdef extern from "time.h" nogil:
+    ctypedef int clockid_t
+
+    struct timespec:
+        long tv_sec
+        long tv_nsec
+
+    clockid_t CLOCK_MONOTONIC
+    int clock_gettime(clockid_t clock, timespec* now)
 
 cdef extern from "unistd.h" nogil:
     int fdatasync(int fd)
@@ -62,6 +72,7 @@ cdef struct Work:
     int flags
     bint flush
     int result  # of the frame: 0, or errno
+    int64_t flush_ns
 
 
 cdef int write_all(Write* one, int flags) noexcept nogil:
@@ -81,6 +92,12 @@ cdef int write_all(Write* one, int flags) noexcept nogil:
     return 0
 
 
+cdef int64_t now_ns() noexcept nogil:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return <int64_t>now.tv_sec * 1000000000 + now.tv_nsec
+
+
 cdef void* run(void* argument) noexcept nogil:
     cdef Work* work = <Work*>argument
     cdef uint64_t one = 1
@@ -89,9 +106,11 @@ cdef void* run(void* argument) noexcept nogil:
             pass  # a signal
         if work.stopping:
             return NULL
+        work.flush_ns = -now_ns()
         work.result = write_all(&work.frame, work.flags)
         if work.result == 0 and work.flush and fdatasync(work.frame.fd):
             work.result = errno
+        work.flush_ns += now_ns()
         if work.result == 0 and work.mark.fd >= 0:
             write_all(&work.mark, 0)  # it only confirms the journal's end
         sem_post(&work.done)
@@ -138,6 +157,10 @@ cdef class FrameWriter:
             self.work.mark.size = PyBytes_GET_SIZE(mark_data)
             self.keep = (data, mark_data)
         sem_post(&self.work.given)
+
+    @property
+    def flush_ns(self):
+        return self.work.flush_ns
 
     def result(self):
         if sem_trywait(&self.work.done):

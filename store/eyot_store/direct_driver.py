@@ -30,7 +30,7 @@ class DirectCommitter(Committer, Protocol):
 
     def begin(self, group: list[Txn], writer: FrameWriter) -> bool: ...
 
-    def end(self) -> None: ...
+    def end(self, flush_ns: int) -> None: ...
 
     def abort(self) -> None: ...
 
@@ -153,7 +153,7 @@ class DirectDriver:
             return
         error: StoreError | None = None
         try:
-            self._committer.end()
+            self._committer.end(self._writer.flush_ns)
         except Exception as raised:
             error = as_store_error(raised)
         self._finished_here([(txn, error) for txn in group])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 from queue import SimpleQueue
 
 #: A file descriptor, what to write, and where.
@@ -17,6 +18,7 @@ class FrameWriter:
     def __init__(self, event: int) -> None:
         """Begin the thread; `event` is the eventfd that tells of each finished write. Raises OSError: there is no thread."""
         self._event = event
+        self.flush_ns = 0  # how long the last write of a frame took, with its flush
         self._todo: SimpleQueue[tuple[int, bytes, int, int, bool, Mark | None] | None] = SimpleQueue()
         self._done: SimpleQueue[int] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="eyot-write", daemon=True)
@@ -42,23 +44,31 @@ class FrameWriter:
 
     def _run(self) -> None:
         while (todo := self._todo.get()) is not None:
-            self._done.put(_written(*todo))
+            fd, data, at, flags, flush, mark = todo
+            began_ns = time.perf_counter_ns()
+            error = _frame_written(fd, data, at, flags, flush)
+            self.flush_ns = time.perf_counter_ns() - began_ns
+            if mark is not None and not error:
+                _write_mark(mark)
+            self._done.put(error)
             os.eventfd_write(self._event, 1)
 
 
-def _written(fd: int, data: bytes, at: int, flags: int, flush: bool, mark: Mark | None) -> int:
+def _frame_written(fd: int, data: bytes, at: int, flags: int, flush: bool) -> int:
     try:
         _write_all(fd, data, at, flags)
         if flush:
             os.fdatasync(fd)
     except OSError as error:
         return error.errno or errno.EIO
-    if mark is not None:
-        try:
-            _write_all(*mark, 0)
-        except OSError:
-            pass  # it only confirms the journal's end
     return 0
+
+
+def _write_mark(mark: Mark) -> None:
+    try:
+        _write_all(*mark, 0)
+    except OSError:
+        pass  # it only confirms the journal's end
 
 
 def _write_all(fd: int, data: bytes, at: int, flags: int) -> None:

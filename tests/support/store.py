@@ -60,7 +60,7 @@ class BesideDriver(InlineDriver):
         if self._writer.wait():
             self._committer.abort()  # type: ignore[attr-defined]
             return super().commit_now()
-        self._committer.end()  # type: ignore[attr-defined]
+        self._committer.end(self._writer.flush_ns)  # type: ignore[attr-defined]
         self._queue = []
         self._finished([(txn, None) for txn in group])
         return len(group)

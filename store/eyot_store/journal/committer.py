@@ -45,7 +45,6 @@ class _Begun(NamedTuple):
     size: int
     """Of the frame's body."""
     frame: Write
-    since_ns: int
 
 
 class _NoRoomError(Exception):
@@ -234,19 +233,17 @@ class JournalCommitter:
             return False
         frame = journal.begin(body)
         mark = self._high.begin(frame.number, _ends(group), self._applier.applied)
-        self._begun = _Begun(group, changes, len(body), frame, time.perf_counter_ns())
+        self._begun = _Begun(group, changes, len(body), frame)
         writer.start(frame.segment.fd, frame.data, frame.at, journal.flags, journal.flush_after, mark)
         return True
 
-    def end(self) -> None:
-        """Note that the group of `begin` is durable."""
+    def end(self, flush_ns: int) -> None:
+        """Note that the group of `begin` is durable; its write and flush took `flush_ns`."""
         begun, self._begun = self._begun, None
         assert begun is not None
         self._journal.end(begun.frame)
         self._high.end()
-        self._durable(
-            begun.group, begun.frame.number, begun.changes, begun.size, time.perf_counter_ns() - begun.since_ns
-        )
+        self._durable(begun.group, begun.frame.number, begun.changes, begun.size, flush_ns)
 
     def abort(self) -> None:
         """Note that the group of `begin` could not be written: `commit` must decide about it."""

@@ -112,6 +112,11 @@ class Failing:
         result: int = self._writer.wait()
         return self._failed or result
 
+    @property
+    def flush_ns(self) -> int:
+        flush_ns: int = self._writer.flush_ns
+        return flush_ns
+
     def close(self) -> None:
         self._writer.close()
 
@@ -129,6 +134,7 @@ def test_a_writer_writes_the_frame_then_the_mark_and_tells(tmp_path: Path, make:
             assert select.select([event], [], [], 30)[0]
             assert os.eventfd_read(event) == 1
             assert writer.result() == 0
+            assert 0 < writer.flush_ns < 60e9
             assert os.pread(fds[1], 99, 8) == b"m%03d" % number
         writer.start(fds[0], b"end", 0, 0, flush, None)
         assert writer.wait() == 0
