@@ -30,9 +30,9 @@ from eyot_store.errors import StoreError
 from eyot_store.options import MIB, StoreOptions
 from eyot_store.pages.mend import Examined, examine, store_exists
 from eyot_store.pages.pages import SEQUENCE_KEY, PageError, Pages, Tree
-from eyot_store.pages.survey import DELETED_STREAMS
+from eyot_store.pages.survey import DELETED_STREAMS, deleted_number
 from eyot_store.records.codec import RecordCodec
-from eyot_store.records.record import seal, unpack_u64, unseal
+from eyot_store.records.record import pack_u64, seal, unpack_u64, unseal
 from eyot_store.records.store_cipher import StoreCipher, new_store_cipher, unlock
 from eyot_wire.status import NO_ROOM
 
@@ -451,7 +451,10 @@ class Environment:
             os.close(fd)
 
     def deleted_streams(self) -> list[int]:
-        """Return the ids of deleted streams whose database still exists."""
+        """Return the ids of deleted streams whose database still exists.
+
+        A stream that has an entry is none: its id is what a flipped bit made of another one.
+        """
         out: list[int] = []
         with self.lmdb.begin() as txn:
             cursor = txn.cursor()
@@ -459,7 +462,9 @@ class Environment:
                 for key in cursor.iternext(keys=True, values=False):
                     if not key.startswith(DELETED_STREAMS):
                         break
-                    out.append(int(key[len(DELETED_STREAMS) :], 16))
+                    stream_id = deleted_number(key)
+                    if stream_id and txn.get(pack_u64(stream_id), db=self.streams) is None:
+                        out.append(stream_id)
         return out
 
     def used_bytes(self) -> int:

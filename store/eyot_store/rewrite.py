@@ -19,7 +19,6 @@ import msgspec
 from eyot_store.environment import (
     ENCRYPTION_KEY,
     FORMAT_KEY,
-    NEXT_ID_KEY,
     Environment,
     as_store_error,
     counters_key,
@@ -33,6 +32,7 @@ from eyot_store.pages.mend import examine, store_exists
 from eyot_store.pages.pages import PageError
 from eyot_store.records.record import Counters, pack_u64, seal, seq_of, unpack_u64, unseal
 from eyot_store.records.store_cipher import StoreKeys
+from eyot_store.stream_ids import next_stream_id, put_next_id
 
 _BATCH = 8192
 _DIRECTORY = "rewriting"
@@ -96,10 +96,10 @@ class _Copy:
     def run(self) -> None:
         old, new = self._old, self._new
         with old.lmdb.begin() as txn:
-            next_id = txn.get(NEXT_ID_KEY)
+            next_id = next_stream_id(txn, old.streams).value
             streams = [unpack_u64(key)[0] for key, _ in txn.cursor(old.streams)]
         known = set(streams)
-        self._write(lambda to: to.put(NEXT_ID_KEY, next_id))
+        self._write(lambda to: put_next_id(to, next_id))
         for kind, source, target in (
             (b"streams", old.streams, new.streams),
             (b"consumers", old.consumers, new.consumers),

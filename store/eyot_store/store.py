@@ -29,7 +29,7 @@ from eyot_store.committer import CommitStats, Committer
 from eyot_store.direct_driver import DirectDriver, Wake
 from eyot_store.disk_probe import ask_disk
 from eyot_store.driver import Driver, Group, InlineDriver, ThreadDriver
-from eyot_store.environment import NEXT_ID_KEY, Environment, as_store_error, counters_key, messages_db_name
+from eyot_store.environment import Environment, as_store_error, counters_key, messages_db_name
 from eyot_store.errors import StoreError
 from eyot_store.failure_propagation import FailurePropagation
 from eyot_store.journal.committer import JournalCommitter, end_journal, open_journal
@@ -58,6 +58,7 @@ from eyot_store.records.record import (
     without_flipped_bit,
 )
 from eyot_store.rewrite import is_sealed, rewrite
+from eyot_store.stream_ids import next_stream_id, put_next_id
 from eyot_store.subjects.index_writer import Indexes
 from eyot_store.txn import FINISHED, OPEN, SUBMITTED, Done, Op, Txn
 
@@ -530,7 +531,10 @@ class Store:
         records: dict[int, StreamRecord] = {}
         try:
             with environment.lmdb.begin(write=True) as txn:
-                self._next_id = int(txn.get(NEXT_ID_KEY))
+                self._next_id, problem = next_stream_id(txn, environment.streams)
+                if problem:
+                    self.damaged.append(f"{problem}: it is {self._next_id} from now on")
+                    put_next_id(txn, self._next_id)
                 for key, sealed in txn.cursor(environment.streams):
                     stream_id: int = unpack_u64(key)[0]
                     record = self._entry(stream_id, key, sealed)

@@ -41,7 +41,7 @@ from eyot_store.journal.replay import frame_content
 from eyot_store.native import nodes_of
 from eyot_store.pages.mend import SALVAGED
 from eyot_store.pages.pages import SEQUENCE_KEY, PageError, Pages
-from eyot_store.pages.survey import DELETED_STREAMS, stream_number, survey
+from eyot_store.pages.survey import deleted_number, stream_number, survey
 from eyot_store.records.codec import RecordCodec
 from eyot_store.records.record import (
     Counters,
@@ -52,6 +52,7 @@ from eyot_store.records.record import (
     unseal,
 )
 from eyot_store.records.store_cipher import StoreCipher, StoreKeys, unlock
+from eyot_store.stream_ids import next_stream_id
 
 _BLANK = StoredMessage(0, b"", b"", b"")
 _decode_stream = msgspec.msgpack.Decoder(StreamRecord).decode
@@ -226,7 +227,7 @@ class _Checker:
             for stream_id, record in records:
                 self._stream(txn, stream_id, record, messages.get(stream_id))
             self._lost = {number for name in databases if (number := stream_number(name))} - self._ids.keys()
-            self._lost -= {int(key[len(DELETED_STREAMS) :], 16) for key in databases if key.startswith(DELETED_STREAMS)}
+            self._lost -= set(map(deleted_number, databases))
             self._problems += [f"stream {number}: {LOST_ENTRY}" for number in sorted(self._lost)]
             self._shared(txn, handles)
             self._strays(databases)
@@ -284,7 +285,9 @@ class _Checker:
             return decode_mark(unseal(JOURNAL_KEY, bytes(txn.get(JOURNAL_KEY) or b""), "mark of the journal"))
 
     def _stream_records(self, txn: Any, db: Any) -> Iterator[tuple[int, StreamRecord]]:
-        next_id = int(txn.get(NEXT_ID_KEY) or b"0")
+        problem = next_stream_id(txn, db).problem
+        if problem:
+            self._problems.append(problem)
         names: set[tuple[str, str]] = set()
         for key, sealed in txn.cursor(db):
             stream_id: int = unpack_u64(key)[0]
@@ -296,8 +299,6 @@ class _Checker:
                 self._ids[stream_id] = f"#{stream_id}"
                 continue
             name = f"{record.account}/{record.name}"
-            if stream_id >= next_id:
-                self._problems.append(f"stream {name}: its id {stream_id} is not below the next id {next_id}")
             if (record.account, record.name) in names:
                 self._problems.append(f"stream {name}: there are two of this name")
             names.add((record.account, record.name))
@@ -405,8 +406,8 @@ class _Checker:
         for key in databases:
             if key.startswith(SALVAGED):
                 expected.add(key)
-            if key.startswith(DELETED_STREAMS):  # deleted, and not removed yet
-                expected |= {key, messages_db_name(int(key[len(DELETED_STREAMS) :], 16))}
+            if (deleted := deleted_number(key)) and deleted not in self._ids:  # deleted, and not removed yet
+                expected |= {key, messages_db_name(deleted)}
         self._problems += [
             f"{name.decode('ascii', 'replace')}: belongs to nothing" for name in sorted(databases - expected)
         ]

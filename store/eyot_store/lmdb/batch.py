@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from eyot_store.environment import NEXT_ID_KEY, Environment, counters_key, deleted_stream_key, messages_db_name
+from eyot_store.environment import Environment, counters_key, deleted_stream_key, messages_db_name
 from eyot_store.errors import StoreError
 from eyot_store.pages.pages import PageError
 from eyot_store.records.codec import RecordCodec
@@ -21,6 +21,7 @@ from eyot_store.records.record import (
     seal,
     unpack_u64,
 )
+from eyot_store.stream_ids import put_next_id, recorded_id
 from eyot_store.subjects.batch_index import BatchIndex
 from eyot_store.subjects.index_writer import Indexes, Written
 from eyot_store.txn import AppendRun, Op
@@ -102,8 +103,7 @@ class Batch:
         self.created = True
         key = pack_u64(stream_id)
         txn.put(key, environment.seal(b"streams", key, _encode(StreamRecord(*data))), db=environment.streams)
-        next_id = max(int(txn.get(NEXT_ID_KEY) or b"1"), stream_id + 1)
-        txn.put(NEXT_ID_KEY, b"%d" % next_id)
+        put_next_id(txn, max(recorded_id(txn), stream_id + 1))
         self.counters[stream_id] = Counters()
 
     def _delete(self, stream_id: int, _data: None) -> None:

@@ -46,8 +46,9 @@ class Survey:
     @property
     def stored(self) -> set[int]:
         """The streams that have messages or had some, but for deleted ones: each must have an entry."""
-        deleted = {int(key[len(DELETED_STREAMS) :], 16) for key in self.values if key.startswith(DELETED_STREAMS)}
-        return {number for name in self.trees if (number := stream_number(name))} - deleted
+        return {number for name in self.trees if (number := stream_number(name))} - set(
+            map(deleted_number, self.values)
+        )
 
     @property
     def is_usable(self) -> bool:
@@ -57,8 +58,17 @@ class Survey:
 
 def stream_number(name: bytes) -> int:
     """Return the stream whose messages a database holds; 0: none."""
+    return _number_after(MESSAGES, name)
+
+
+def deleted_number(name: bytes) -> int:
+    """Return the deleted stream that a key marks; 0: none."""
+    return _number_after(DELETED_STREAMS, name)
+
+
+def _number_after(prefix: bytes, name: bytes) -> int:
     try:
-        return int(name[len(MESSAGES) :], 16) if name.startswith(MESSAGES) else 0
+        return int(name[len(prefix) :], 16) if name.startswith(prefix) else 0
     except ValueError:
         return 0
 

@@ -11,7 +11,8 @@ import pytest
 
 from eyot_store import StoreError
 from eyot_store.check.check import LOST_ENTRY, check
-from eyot_store.environment import FORMAT_KEY, counters_key, messages_db_name
+from eyot_store.check.main import compact
+from eyot_store.environment import FORMAT_KEY, NEXT_ID_KEY, counters_key, messages_db_name
 from eyot_store.records.record import decode_record, encode_record, pack_u64, salt_of
 from eyot_wire.native import StoredRun
 from support.store import commit, fill, make_log, open_inline
@@ -201,6 +202,7 @@ def test_check_names_what_belongs_to_nothing(path: Path) -> None:
 
     edit(path, add)
     assert check(path).problems == [
+        "the id of the next stream is 3, and 153 is used already",
         f"stream 153: {LOST_ENTRY}",
         "consumer c: belongs to stream 77, which does not exist",
         "stray: belongs to nothing",
@@ -387,4 +389,44 @@ def test_counters_that_are_counted_anew_count_damaged_messages(path: Path) -> No
     edit(path, forget)
     store = open_inline(path)
     assert store.streams()[0].state.bytes == expected
+    store.close()
+
+
+def _bits(name: bytes) -> list[bytes]:
+    """`name` with each of its bits flipped."""
+    return [name[:at] + bytes([name[at] ^ 1 << bit]) + name[at + 1 :] for at in range(len(name)) for bit in range(8)]
+
+
+NEXT_IDS = [None, b"", b"0", b"1", b"2", b"-3", b"3 ", b"99", b"9" * 40, *_bits(b"3")]
+
+
+@pytest.mark.parametrize("compacts", [False, True])
+@pytest.mark.parametrize("value", NEXT_IDS)
+def test_a_damaged_next_id_is_no_id_of_an_old_stream(path: Path, value: bytes | None, compacts: bool) -> None:
+    edit(path, lambda _, txn: txn.delete(NEXT_ID_KEY) if value is None else txn.put(NEXT_ID_KEY, value))
+    is_sound = value is not None and value.isdigit() and 3 <= int(value) < 1 << 50
+    assert bool(check(path).problems) == (not is_sound)
+    if compacts:
+        assert bool(compact(path, None)[2]) == (not is_sound)
+    store = open_inline(path)
+    assert bool(store.damaged) == (not is_sound and not compacts)
+    log, other = store.streams()
+    assert make_log(store, "NEW").id > other.id > log.id
+    assert (log.state.messages, other.state.messages) == (10, 2)
+    store.close()
+    assert check(path).problems == []
+
+
+@pytest.mark.parametrize("name", _bits(b"trash:00000003"))
+def test_a_damaged_mark_of_a_deleted_stream_removes_no_other_one(path: Path, name: bytes) -> None:
+    edit(path, lambda _, txn: txn.put(name, b"1"))
+    check(path)
+    try:
+        store = open_inline(path)
+    except StoreError:
+        return
+    for _ in range(20):
+        store.commit_now()
+    assert [log.state.messages for log in store.streams()][:2] == [10, 2]
+    assert all(log.get(seq) is not None for log in store.streams()[:2] for seq in range(1, log.committed_seq + 1))
     store.close()
