@@ -236,7 +236,7 @@ def test_what_goes_into_a_stream_is_not_sent(server: ServerProcess) -> None:
         RawClient(server.client_port, user="sys", **{"pass": "sys"}) as system,
     ):
         request = b'{"name":"S","subjects":["s"]}'
-        client.ask(b"SUB box 1\r\nPUB $JS.API.STREAM.CREATE.S box %d\r\n%b\r\n" % (len(request), request))
+        client.send(b"SUB box 1\r\nPUB $JS.API.STREAM.CREATE.S box %d\r\n%b\r\n" % (len(request), request))
         while not client.until(b"\r\n").startswith(b'{"type"'):
             pass
         steps = []
