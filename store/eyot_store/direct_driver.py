@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from eyot_store.committer import Committer
-from eyot_store.driver import Group, ThreadDriver
+from eyot_store.driver import Group, Holding, ThreadDriver
 from eyot_store.environment import as_store_error
 from eyot_store.errors import StoreError
 from eyot_store.native import FrameWriter
@@ -45,7 +45,7 @@ class Wake(Protocol):
         """Have `call` made in the loop's thread each time after the eventfd was written."""
 
 
-class DirectDriver:
+class DirectDriver(Holding):
     """See the module. `finished` gets the groups of the committing thread in that thread, `finished_here` those of the loop.
 
     `deliver` is called in the loop after the latter: by then, what waited for the group is being written.
@@ -59,6 +59,7 @@ class DirectDriver:
         deliver: Callable[[], None],
         wake: Wake,
     ) -> None:
+        super().__init__()
         self._committer = committer
         self._finished = finished
         self._finished_here = finished_here
@@ -70,24 +71,8 @@ class DirectDriver:
         self._writing: list[Txn] | None = None
         self._since = 0.0  # when that write began
         self._waiting: list[Txn] = []  # for its end
-        self._kept: list[Txn] | None = None  # None: nothing is held
         self._patient = False
         wake.when_woken(self._look)
-
-    def submit(self, txn: Txn) -> None:
-        if self._kept is None:
-            self._take([txn])
-        else:
-            self._kept.append(txn)
-
-    def hold(self) -> None:
-        if self._kept is None:
-            self._kept = []
-
-    def release(self) -> None:
-        kept, self._kept = self._kept, None
-        if kept:
-            self._take(kept)
 
     def set_window(self, seconds: float) -> None:
         """Leave everything to the thread while there is a window."""

@@ -49,26 +49,15 @@ class Driver(Protocol):
         """
 
 
-class ThreadDriver:
-    """Commits in one thread; a group is what gathered during the last flush. `finished` runs in that thread.
+class Holding:
+    """The part of a driver that keeps what is submitted between `hold` and `release`."""
 
-    With a window, a group waits for more as long as all of its transactions are patient. What is submitted between `hold` and `release`
-    comes to the thread at once: it would wake up for the first of many, contend for the interpreter, and flush a few.
-    """
-
-    def __init__(self, committer: Committer, finished: Callable[[Group], None]) -> None:
-        self._committer = committer
-        self._finished = finished
-        self._queue: SimpleQueue[Txn | None] = SimpleQueue()
+    def __init__(self) -> None:
         self._kept: list[Txn] | None = None  # None: nothing is held
-        self._window_s = 0.0
-        self._since = 0.0  # when what the thread is at began (monotonic); 0: it waits for work
-        self._thread = threading.Thread(target=self._run, name="eyot-commit", daemon=True)
-        self._thread.start()
 
     def submit(self, txn: Txn) -> None:
         if self._kept is None:
-            self._queue.put(txn)
+            self._take([txn])
         else:
             self._kept.append(txn)
 
@@ -78,7 +67,33 @@ class ThreadDriver:
 
     def release(self) -> None:
         kept, self._kept = self._kept, None
-        for txn in kept or ():
+        if kept:
+            self._take(kept)
+
+    def _take(self, txns: list[Txn]) -> None:
+        """Have transactions committed."""
+        raise NotImplementedError
+
+
+class ThreadDriver(Holding):
+    """Commits in one thread; a group is what gathered during the last flush. `finished` runs in that thread.
+
+    With a window, a group waits for more as long as all of its transactions are patient. What is submitted between `hold` and `release`
+    comes to the thread at once: it would wake up for the first of many, contend for the interpreter, and flush a few.
+    """
+
+    def __init__(self, committer: Committer, finished: Callable[[Group], None]) -> None:
+        super().__init__()
+        self._committer = committer
+        self._finished = finished
+        self._queue: SimpleQueue[Txn | None] = SimpleQueue()
+        self._window_s = 0.0
+        self._since = 0.0  # when what the thread is at began (monotonic); 0: it waits for work
+        self._thread = threading.Thread(target=self._run, name="eyot-commit", daemon=True)
+        self._thread.start()
+
+    def _take(self, txns: list[Txn]) -> None:
+        for txn in txns:
             self._queue.put(txn)
 
     def set_window(self, seconds: float) -> None:

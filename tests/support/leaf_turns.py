@@ -9,16 +9,12 @@ import trio
 
 from eyot_daemon.auth.configured import ConfigAuthenticator
 from eyot_daemon.auth.login import Peer
-from eyot_daemon.config.options import Options
 from eyot_daemon.leaf.link import LeafConnection
 from eyot_daemon.leaf.listener import LeafListener
-from eyot_daemon.router.account import Account
-from eyot_daemon.router.account_setup import set_up_accounts
-from eyot_daemon.router.broker import Broker
 from eyot_daemon.router.subscription import CallbackDest, Kind, Origin, Subscription
 from eyot_daemon.turn.backpressure import Gate
-from eyot_daemon.turn.clock import ManualClock
 from support.leaf_peers import connect
+from support.turns import Turns
 
 
 @dataclass
@@ -53,14 +49,12 @@ class Wire:
         return self.held is None or not self.held.is_shut
 
 
-class Fixture:
+class Fixture(Turns):
     def __init__(self) -> None:
-        options = Options()
-        self.clock = ManualClock()
-        self.broker = Broker(options, clock=self.clock)
-        set_up_accounts(self.broker, options)
-        self.account: Account = self.broker.global_account
-        self.listener = LeafListener(self.broker.links, ConfigAuthenticator(options).leaf, cast(trio.Nursery, None))
+        super().__init__()
+        self.listener = LeafListener(
+            self.broker.links, ConfigAuthenticator(self.options).leaf, cast(trio.Nursery, None)
+        )
         self.heard: list[bytes] = []
 
     def leaf(self, name: str = "a") -> tuple[LeafConnection, Wire]:
@@ -87,18 +81,3 @@ class Fixture:
 
         self.account.subscribe(subject, CallbackDest(heard, Kind.SYSTEM, "test"))
         self.broker.flush()
-
-    def send(self, link: LeafConnection, data: bytes) -> None:
-        """One read of a socket, and the end of the turn."""
-        link.received(data)
-        self.broker.flush()
-
-    def later_turn(self) -> bool:
-        """One turn that nobody's bytes begin; False: nothing is due."""
-        ran = bool(self.broker.timers.run_due(self.clock.monotonic(), 1))
-        self.broker.flush()
-        return ran
-
-    def rest(self) -> None:
-        while self.later_turn():
-            pass

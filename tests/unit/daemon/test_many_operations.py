@@ -9,23 +9,17 @@ import pytest
 from eyot_daemon.auth.login import OpenDoor, Peer
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.client.connection import HELD_BYTES_MAX, OPS_MAX, ClientConnection
-from eyot_daemon.config.options import Options
 from eyot_daemon.net.transport import CLIENT_CLOSED, INTERNAL_ERROR
-from eyot_daemon.router.account_setup import set_up_accounts
-from eyot_daemon.router.broker import Broker
-from eyot_daemon.turn.clock import ManualClock
 from support.plain_transport import Wire
+from support.turns import Turns
 
 COUNT = 10 * OPS_MAX
 SUBS = b"".join(b"SUB s.%d %d\r\n" % (number, number) for number in range(COUNT))
 
 
-class Fixture:
+class Fixture(Turns):
     def __init__(self) -> None:
-        options = Options()
-        self.clock = ManualClock()
-        self.broker = Broker(options, clock=self.clock)
-        set_up_accounts(self.broker, options)
+        super().__init__()
         self.clients = Clients(self.broker, OpenDoor())
 
     def client(self) -> tuple[ClientConnection, Wire]:
@@ -34,21 +28,6 @@ class Fixture:
         self.send(client, b'CONNECT {"verbose":false}\r\nPING\r\n')
         wire.sent.clear()
         return client, wire
-
-    def send(self, client: ClientConnection, data: bytes) -> None:
-        """One read of a socket, and the end of the turn."""
-        client.received(data)
-        self.broker.flush()
-
-    def later_turn(self) -> bool:
-        """One turn that nobody's bytes begin; False: nothing is due."""
-        ran = bool(self.broker.timers.run_due(self.clock.monotonic(), 1))
-        self.broker.flush()
-        return ran
-
-    def rest(self) -> None:
-        while self.later_turn():
-            pass
 
 
 def handled(client: ClientConnection) -> int:

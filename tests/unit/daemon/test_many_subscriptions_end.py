@@ -8,27 +8,19 @@ from eyot_daemon.auth.login import OpenDoor, Peer
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.client.connection import ClientConnection
 from eyot_daemon.client.interest import REVIEWED_MAX
-from eyot_daemon.config.options import Options
 from eyot_daemon.config.permissions import Permissions, SubjectPermission
 from eyot_daemon.jetstream.deliver_subject import has_interest
 from eyot_daemon.router.access import Access
-from eyot_daemon.router.account import Account
-from eyot_daemon.router.account_setup import set_up_accounts
-from eyot_daemon.router.broker import Broker
 from eyot_daemon.router.retired import REMOVED_MAX
-from eyot_daemon.turn.clock import ManualClock
 from support.plain_transport import Wire
+from support.turns import Turns
 
 COUNT = 5 * REMOVED_MAX
 
 
-class Fixture:
+class Fixture(Turns):
     def __init__(self) -> None:
-        options = Options()
-        self.clock = ManualClock()
-        self.broker = Broker(options, clock=self.clock)
-        set_up_accounts(self.broker, options)
-        self.account: Account = self.broker.global_account
+        super().__init__()
         self.clients = Clients(self.broker, OpenDoor())
 
     def client(self) -> tuple[ClientConnection, Wire]:
@@ -46,21 +38,6 @@ class Fixture:
         wire.sent.clear()
         assert len(client.subs) == COUNT
         return client, wire
-
-    def send(self, client: ClientConnection, data: bytes) -> None:
-        """One read of a socket, and the end of the turn."""
-        client.received(data)
-        self.broker.flush()
-
-    def later_turn(self) -> bool:
-        """One turn that nobody's bytes begin; False: nothing is due."""
-        ran = bool(self.broker.timers.run_due(self.clock.monotonic(), 1))
-        self.broker.flush()
-        return ran
-
-    def rest(self) -> None:
-        while self.later_turn():
-            pass
 
 
 def test_they_are_removed_in_slices() -> None:
