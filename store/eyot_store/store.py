@@ -16,12 +16,9 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable
-from itertools import takewhile
 from pathlib import Path
-from typing import Any
 
 import lmdb
-import msgspec
 from msgspec.structs import replace
 
 from eyot_store.changes import takes_room
@@ -29,36 +26,21 @@ from eyot_store.committer import CommitStats, Committer
 from eyot_store.direct_driver import DirectDriver, Wake
 from eyot_store.disk_probe import ask_disk
 from eyot_store.driver import Driver, Group, InlineDriver, ThreadDriver
-from eyot_store.environment import Environment, as_store_error, counters_key, messages_db_name
+from eyot_store.environment import Environment, as_store_error
 from eyot_store.errors import StoreError
 from eyot_store.failure_propagation import FailurePropagation
 from eyot_store.journal.committer import JournalCommitter, end_journal, open_journal
-from eyot_store.journal.marker import DOUBTED, Marker
 from eyot_store.journal.overlay import Overlays
-from eyot_store.journal.replay import replay
 from eyot_store.journal.spare_positions import SparePositions
-from eyot_store.lmdb.batch import recount
 from eyot_store.lmdb.committer import LmdbCommitter
+from eyot_store.loader import Loader
 from eyot_store.log.backend import Backend
 from eyot_store.log.directory import Directory
 from eyot_store.log.log import Log
 from eyot_store.log.memory import MemoryBackend
 from eyot_store.log.stream import DiskBackend
 from eyot_store.options import StoreOptions
-from eyot_store.pages.pages import PageError
-from eyot_store.records.record import (
-    CRC_SIZE,
-    Counters,
-    StreamRecord,
-    pack_u64,
-    seal,
-    seq_of,
-    unpack_u64,
-    unseal,
-    without_flipped_bit,
-)
 from eyot_store.rewrite import is_sealed, rewrite
-from eyot_store.stream_ids import next_stream_id, put_next_id
 from eyot_store.subjects.index_writer import Indexes
 from eyot_store.txn import FINISHED, OPEN, SUBMITTED, Done, Op, Txn
 
@@ -91,10 +73,6 @@ def _let_go_of_all() -> None:
         store.let_go()
 
 
-_decode_stream = msgspec.msgpack.Decoder(StreamRecord).decode
-_decode_counters = msgspec.msgpack.Decoder(Counters).decode
-
-
 def _sealed(txn: Txn, done: Done | None) -> Done:
     """Let participants add to a transaction before it is submitted, and inform them of its result before `done`."""
     closing = txn.closing
@@ -108,32 +86,6 @@ def _sealed(txn: Txn, done: Done | None) -> Done:
             done(failure)
 
     return settled
-
-
-def name_in(sealed: bytes) -> str:
-    """Account and name of the stream that a damaged entry seems to be of."""
-    try:
-        record = _decode_stream(sealed[:-CRC_SIZE])
-    except msgspec.MsgspecError:
-        return ""
-    return f"{record.account}/{record.name}"
-
-
-class _Sourced(msgspec.Struct):
-    """The one member of a StreamConfig that the store reads."""
-
-    mirror: dict[str, Any] | None = None
-
-
-def _is_mirror(config: bytes) -> bool:
-    """Return whether a stream takes its sequences from another one."""
-    try:
-        return _decode_sourced(config).mirror is not None
-    except msgspec.MsgspecError:
-        return False
-
-
-_decode_sourced = msgspec.json.Decoder(_Sourced).decode
 
 
 class Store:
@@ -155,8 +107,8 @@ class Store:
         self._relief: list[Callable[[], None]] = []
         self._next_id = 1
         self._next_memory_id = 1 << 40
-        self.recounted: list[str] = []  # streams whose counters did not fit their records at the start
-        self.damaged: list[str] = []  # sentences about damage found at the start
+        self.recounted: list[str] = []  # see Loader
+        self.damaged: list[str] = []
         self.failing: StoreError | None = None  # why messages cannot be stored at present: the disk fails, or is full
         self.free_at_failure = 0  # bytes that the file system had free then; much where a quota is what is full
         self.on_fence: Callable[[Log, StoreError], None] | None = None
@@ -484,33 +436,22 @@ class Store:
     def _open_committer(self) -> Committer:
         """Load the store, replay a leftover journal, and build the configured committer."""
         environment, options = self._environment, self.options
-        counters: dict[int, Counters] = {}
-        if environment.examined is not None:
-            self.damaged += environment.examined.notes
-            for number, error in environment.examined.survey.streams.items():
-                environment.fence(number, error)
-        records = self._load(counters)
+        loader = Loader(environment)
+        loader.load()
+        self._next_id = loader.next_id
         failures = FailurePropagation()
         indexes = Indexes(environment)
         with environment.lmdb.begin() as txn:
-            indexes.load(txn, {stream_id: each.last_seq for stream_id, each in counters.items()})
-        straight = LmdbCommitter(environment, self.stats, counters, failures, indexes)
-        names = {stream_id: f"{record.account}/{record.name}" for stream_id, record in records.items()}
-        mirrors = {stream_id for stream_id, record in records.items() if _is_mirror(record.config)}
-        lost = replay(environment, straight, lambda stream_id: names.get(stream_id, f"number {stream_id}"), mirrors)
-        self.damaged += lost
-        if lost:
-            self._count_again(counters, records)
-        if lost or (environment.examined is not None and environment.examined.went_back):
-            # The recorded positions of downstreams may exceed what exists.
-            Marker(self.path, DOUBTED).turn(on=True)
+            indexes.load(txn, {stream_id: each.last_seq for stream_id, each in loader.counters.items()})
+        straight = LmdbCommitter(environment, self.stats, loader.counters, failures, indexes)
+        loader.replay_journal(straight)
         committer: Committer = straight
         if options.committer == "journal":
             self._overlays = Overlays()
             committer, self._overlays.applied = open_journal(environment, straight, failures, self.stats, self._applied)
         else:
             end_journal(environment)
-        for stream_id, record in records.items():
+        for stream_id, record in loader.records.items():
             log = Log(
                 DiskBackend(environment, stream_id, self._overlays),
                 account=record.account,
@@ -519,108 +460,9 @@ class Store:
                 config=record.config,
                 created_ns=record.created_ns,
                 directory=self._directory,
-                counters=counters[stream_id],
+                counters=loader.counters[stream_id],
             )
             self._directory.add(log)
+        self.damaged, self.recounted = loader.damaged, loader.recounted
         environment.on_fenced = self._fence
         return committer
-
-    def _load(self, counters: dict[int, Counters]) -> dict[int, StreamRecord]:
-        """Return the streams in LMDB, their databases opened; puts their counters into `counters`."""
-        environment = self._environment
-        records: dict[int, StreamRecord] = {}
-        try:
-            with environment.lmdb.begin(write=True) as txn:
-                self._next_id, problem = next_stream_id(txn, environment.streams)
-                if problem:
-                    self.damaged.append(f"{problem}: it is {self._next_id} from now on")
-                    put_next_id(txn, self._next_id)
-                for key, sealed in txn.cursor(environment.streams):
-                    stream_id: int = unpack_u64(key)[0]
-                    record = self._entry(stream_id, key, sealed)
-                    if record is None:
-                        continue
-                    try:
-                        db = environment.lmdb.open_db(messages_db_name(stream_id), txn=txn, create=False)
-                    except lmdb.Error as error:
-                        self.damaged.append(f"stream {record.account}/{record.name} has no messages database: {error}")
-                        continue
-                    environment.messages[stream_id] = db
-                    records[stream_id] = record
-                    counters[stream_id] = self._counters(txn, stream_id, db, record)
-        except (lmdb.Error, msgspec.MsgspecError) as error:
-            raise as_store_error(error) from error
-        return records
-
-    def _entry(self, stream_id: int, key: bytes, sealed: bytes) -> StreamRecord | None:
-        """Return a stream's entry; one flipped bit is put right. None: it is damaged."""
-        environment = self._environment
-        try:
-            return _decode_stream(environment.unseal(b"streams", key, sealed, f"entry of stream {stream_id}"))
-        except (StoreError, msgspec.MsgspecError) as error:
-            failure = as_store_error(error)
-        mended = without_flipped_bit(key, sealed)
-        try:
-            if mended is not None:
-                record = _decode_stream(environment.unseal(b"streams", key, mended, "entry"))
-                self.damaged.append(
-                    f"{failure.message}; a flipped bit of stream {record.account}/{record.name} is put right"
-                )
-                return record
-        except (StoreError, msgspec.MsgspecError):
-            pass
-        likely = name_in(sealed)
-        named = f", called {likely} perhaps," if likely else ""
-        self.damaged.append(f"{failure.message}; the stream{named} stays on disk, unused")
-        return None
-
-    def _counters(self, txn: Any, stream_id: int, db: Any, record: StreamRecord) -> Counters:
-        """Return a stream's counters; recomputed if they do not fit its records."""
-        key = counters_key(stream_id)
-        try:
-            counters = _decode_counters(unseal(key, txn.get(key) or b"", "counters"))
-        except (StoreError, msgspec.MsgspecError):
-            counters = Counters(messages=-1)
-        if stream_id not in self._environment.fenced:
-            try:
-                return self._fitting(txn, stream_id, db, record, counters)
-            except PageError as error:
-                self._environment.fence(stream_id, error)
-        return counters if counters.messages >= 0 else Counters()
-
-    def _count_again(self, counters: dict[int, Counters], records: dict[int, StreamRecord]) -> None:
-        """Recompute counters that do not fit: what the journal removes is counted by those who knew the lost frames."""
-        environment = self._environment
-        with environment.lmdb.begin(write=True) as txn:
-            for stream_id, before in counters.items():
-                if stream_id in environment.fenced or stream_id not in records:
-                    continue
-                key = counters_key(stream_id)
-                try:
-                    found = self._fitting(txn, stream_id, environment.messages[stream_id], records[stream_id], before)
-                except PageError as error:
-                    environment.fence(stream_id, error)
-                    continue
-                if found is not before:
-                    counters[stream_id] = found
-                    txn.put(key, seal(key, msgspec.msgpack.encode(found)))
-
-    def _fitting(self, txn: Any, stream_id: int, db: Any, record: StreamRecord, counters: Counters) -> Counters:
-        """Return the counters, if they fit the records. Raises PageError."""
-        environment = self._environment
-        tree = environment.base_tree(txn, stream_id)
-        environment.pages.ends(tree)
-        cursor = txn.cursor(db)
-        last = seq_of(cursor.key()) if cursor.last() else 0
-        purged = 0
-        if counters.floor and cursor.first():
-            floor = pack_u64(counters.floor)
-            if tree is not None:
-                environment.pages.below(tree, floor)
-            purged = sum(1 for _ in takewhile(floor.__gt__, cursor.iternext(keys=True, values=False)))
-        if counters.messages == txn.stat(db)["entries"] - purged and counters.last_seq >= last:
-            return counters
-        self.recounted.append(f"{record.account}/{record.name}")
-        if tree is not None:
-            environment.pages.all(tree)
-        return recount(txn, self._environment.codec(stream_id), db, counters)
