@@ -250,6 +250,19 @@ def permissions_change(bench: Bench) -> Prepared:
     bench.configure("nothing.*")
 
 
+def mqtt_permissions_change(bench: Bench) -> Prepared:
+    mqtt = RawMqtt(bench.mqtt_port)
+    mqtt.connect("many", user="some", password=b"some")
+    for start in range(0, bench.many, FILTERS):
+        mqtt.subscribe(*(f"many/{n}/x" for n in range(start, start + FILTERS)))
+    bench.configure("other.*")
+    yield lambda: (bench.node.signal(signal.SIGHUP), time.sleep(3))
+    bench.configure("many.>")
+    yield lambda: (bench.node.signal(signal.SIGHUP), bench.gone("denied"))
+    mqtt.sock.close()
+    bench.configure("nothing.*")
+
+
 def pages_of_subscriptions(bench: Bench) -> Prepared:
     peer = bench.subscribed()
     for path in (
@@ -378,6 +391,11 @@ OPERATIONS: list[tuple[str, Callable[[Bench], Prepared], list[str]]] = [
     ("SUBSCRIBE", mqtt_filters, ["one SUBSCRIBE of 5,000 filters", "one UNSUBSCRIBE of 5,000 filters"]),
     ("new subjects", new_subjects, ["PUB on 100k new subjects, no interest", "the same, two subscriptions"]),
     ("permissions", permissions_change, ["reload: other permissions, 100k subscriptions", "reload: they are denied"]),
+    (
+        "MQTT permissions",
+        mqtt_permissions_change,
+        ["reload: other permissions, 100k filters of a client of MQTT", "reload: they are denied"],
+    ),
     ("pages", pages_of_subscriptions, ["connz?subs=1", "connz?subs=detail", "subsz?subs=1", "subsz?test", "accountz"]),
     (
         "many streams",

@@ -270,6 +270,7 @@ accounts {
     ACC { jetstream: enabled, users: [
         { user: all, password: pw, allowed_connection_types: ["MQTT"] }
         { user: some, password: pw, permissions: { publish: ["ok.>"], subscribe: { allow: ["ok", "ok.>"], deny: "ok.secret" } } }
+        { user: kept, password: pw, permissions: { publish: ">", subscribe: { allow: ["ok", "ok.>", "$MQTT.sub.>"], deny: "ok.secret" } } }
         { user: nats, password: pw, allowed_connection_types: ["STANDARD"] }
     ] }
 }
@@ -299,6 +300,26 @@ def test_logins_and_permissions(serve: Serve) -> None:
         got = drain(all_, 3)
         assert ("ok/1", b"4", 0) in got
         assert not [topic for topic, _, _ in got if topic.startswith("no")]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_denied_subject_comes_to_no_session_by_a_wildcard(serve: Serve, qos: int, *, clean: bool) -> None:
+    server = serve(more=USERS)
+    with client(server, "a", user="all", password=b"pw") as publisher:
+        with client(server, "k", user="kept", password=b"pw", clean=clean) as mqtt:
+            assert mqtt.subscribe("ok/#", qos=qos).codes == [qos]
+            publisher.publish_acked("ok/secret", b"1", qos=1)
+            publisher.publish_acked("ok/fine", b"2", qos=1)
+            assert drain(mqtt, 1) == [("ok/fine", b"2", min(qos, 1))]
+            assert mqtt.is_quiet()
+            mqtt.disconnect()
+        if not clean and qos:
+            publisher.publish_acked("ok/secret", b"3", qos=1)
+            publisher.publish_acked("ok/fine", b"4", qos=1)
+            with client(server, "k", user="kept", password=b"pw", clean=False) as mqtt:
+                assert [payload for _, payload, _ in drain(mqtt, 1)] == [b"4"]
+                assert mqtt.is_quiet()
 
 
 def test_tokens(serve: Serve) -> None:

@@ -27,7 +27,7 @@ from eyot_daemon.mqtt.publishing import Publisher
 from eyot_daemon.mqtt.received_publishes import ReceivedPublishes
 from eyot_daemon.mqtt.sending import MqttSender
 from eyot_daemon.mqtt.session import BACKLOG_BYTES, Outgoing
-from eyot_daemon.mqtt.subscribing import REST_SID, Subscriber
+from eyot_daemon.mqtt.subscribing import Subscriber, filter_of
 from eyot_daemon.net.transport import INTERNAL_ERROR, SERVER_SHUTDOWN
 from eyot_daemon.turn.backpressure import Gate
 from eyot_wire.mqtt import encoder, topics
@@ -361,7 +361,7 @@ class MqttConnection(MqttSender):
             return False
         qos = min(current.qos, options.qos) if current is not None else 0
         if current is not None and current.qos and options.group:
-            if self.sessions.group_is_queued(sub.sid.removesuffix(REST_SID).decode()):
+            if self.sessions.group_is_queued(filter_of(sub.sid)):
                 return True  # comes from the group's queue, to one of its members
         elif qos and self.session.persistent:
             return True  # comes from the queue
@@ -387,7 +387,7 @@ class MqttConnection(MqttSender):
         self, sub: Subscription, subject: bytes, publisher: Publisher | None, qos: int
     ) -> Sequence[SubOptions]:
         """Return the options of the filters that a message of a client of MQTT stands for."""
-        if publisher is None or publisher.account is not self.account:
+        if publisher is None or publisher.account is not self.account or self.subscriber.unreviewed:
             return (self.subscriber.options[sub.sid],)
         return self.subscriber.overlaps.matched(
             sub.sid,
@@ -443,7 +443,9 @@ class MqttConnection(MqttSender):
         access = self.access
         if access is None:
             return True
-        if sub.deny_filter and not access.may_receive(subject):
+        if self.subscriber.unreviewed and not self.allows(filter_of(sub.sid)):
+            return False
+        if (sub.deny_filter or self.subscriber.unreviewed) and not access.may_receive(subject):
             return False
         if reply and access.replies is not None:
             access.replies.delivered(reply, self.clients.broker.clock.monotonic())

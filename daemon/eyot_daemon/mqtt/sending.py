@@ -146,6 +146,14 @@ class MqttSender(ServedClient):
         ts_ns = self.sessions.store.queued_at(queued.sseq)
         return stream_context.of_queued(self.account, queued.subject, queued.payload, ts_ns) if ts_ns else ()
 
+    def allows(self, topic_filter: str) -> bool:
+        """Return whether the client may have messages for one of its filters."""
+        return self.subscriber.allows(topic_filter)
+
+    def may_receive(self, subject: bytes) -> bool:
+        """Return whether nothing denies the client messages on a subject."""
+        return self.access is None or self.access.may_receive(subject)
+
     def fits(self, packet: bytes) -> bool:
         """Return whether the client takes a packet of this size [MQTT-3.1.2-24]."""
         return not self._packet_max or len(packet) <= self._packet_max

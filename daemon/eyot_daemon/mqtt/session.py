@@ -22,6 +22,7 @@ from eyot_daemon.mqtt import message
 from eyot_daemon.mqtt.counters import Drops
 from eyot_daemon.mqtt.fifo import Fifo
 from eyot_daemon.mqtt.session_record import SessionRecord, SubOptions
+from eyot_wire.mqtt import topics
 from eyot_wire.mqtt.packets import Puback, Pubcomp, Pubrec
 from eyot_wire.mqtt.reason_codes import ReasonCode
 from eyot_wire.subject import matches
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from eyot_daemon.mqtt.publication import Result
     from eyot_daemon.mqtt.session_queue import QueueMember, SessionQueue
     from eyot_daemon.mqtt.store import MqttStore
+    from eyot_daemon.router.access import Access
 
 log = logging.getLogger("eyot.mqtt")
 
@@ -54,6 +56,11 @@ class Outgoing(NamedTuple):
     identifiers: tuple[int, ...] = ()
     #: user properties that say where streams have it; None: nobody asked
     context: tuple[tuple[str, str], ...] | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes while it waits."""
+        return len(self.payload) + len(self.header) + len(self.topic)
 
 
 class Phase(Enum):
@@ -143,6 +150,14 @@ class SessionLink(Protocol):
         ...
 
     def send_pubrel(self, packet_id: int) -> None: ...
+
+    def allows(self, topic_filter: str) -> bool:
+        """Return whether the client may have messages for one of its filters."""
+        ...
+
+    def may_receive(self, subject: bytes) -> bool:
+        """Return whether nothing denies the client messages on a subject."""
+        ...
 
     def context_of(self, queued: Queued) -> tuple[tuple[str, str], ...]:
         """Return where streams have a queued message, as user properties."""
@@ -259,11 +274,15 @@ class Session:
 
     def options_for(self, subject: bytes, sseq: int) -> Iterator[SubOptions]:
         """Return the options of each filter that takes a queued message; `sseq`: its sequence."""
-        dollar = subject.startswith(b"$")
-        for options in self.record.subs.values():
+        dollar, link = subject.startswith(b"$"), self.link
+        if link is not None and not link.may_receive(subject):
+            return
+        for topic_filter, options in self.record.subs.items():
             if not options.qos or options.group or options.since >= sseq or (dollar and options.ignores_dollar):
                 continue
-            if any(matches(pattern, subject) for pattern in options.subjects):
+            if not any(matches(pattern, subject) for pattern in options.subjects):
+                continue
+            if link is None or link.allows(topic_filter):
                 yield options
 
     # -- messages to the client --------------------------------------------------------------------------------------
@@ -299,7 +318,7 @@ class Session:
         return bool(self._waiting)
 
     def _keep(self, outgoing: Outgoing) -> bool:
-        size = len(outgoing.payload) + len(outgoing.header) + len(outgoing.topic)
+        size = outgoing.size
         if len(self._waiting) >= self._limits.messages or self._waiting_bytes + size > self._limits.bytes:
             self.drops.count("full")
             return False
@@ -401,6 +420,10 @@ class Session:
         if options is None or not topic:
             member.skip(queued.sseq)
             return
+        if not self.may_receive(queued.subject):  # nor may any other member
+            self.drops.count("denied")
+            member.skip(queued.sseq)
+            return
         qos = min(message.qos_of(queued.header), options.qos)
         retain = message.RETAIN in queued.header and options.retain_as_published
         identifiers = (options.identifier,) if options.identifier else ()
@@ -410,6 +433,36 @@ class Session:
             self._waiting_shared.append((member, queued.sseq, outgoing))
         else:
             self._launch_shared(member, queued.sseq, outgoing)
+
+    def may_receive(self, subject: bytes) -> bool:
+        """Return whether the client is here, and nothing denies it messages on a subject."""
+        return self.link is not None and self.link.may_receive(subject)
+
+    def drop_forbidden(self, access: Access | None) -> None:
+        """Drop the messages that wait for room in the window and that the client's permissions no longer allow."""
+        if access is None:
+            return
+
+        def is_allowed(outgoing: Outgoing) -> bool:
+            subject = topics.to_subject(outgoing.topic)
+            allowed = subject is None or access.may_subscribe(subject)
+            if not allowed:
+                self.drops.count("denied")
+            return allowed
+
+        waiting, self._waiting, self._waiting_bytes = self._waiting, Fifo(), 0
+        while waiting:
+            outgoing = waiting.popleft()
+            if is_allowed(outgoing):
+                self._waiting.append(outgoing)
+                self._waiting_bytes += outgoing.size
+        waiting_shared, self._waiting_shared = self._waiting_shared, Fifo()
+        while waiting_shared:
+            member, sseq, outgoing = waiting_shared.popleft()
+            if is_allowed(outgoing):
+                self._waiting_shared.append((member, sseq, outgoing))
+            else:
+                member.skip(sseq)
 
     def _launch_shared(self, member: QueueMember, sseq: int, outgoing: Outgoing) -> None:
         if not outgoing.qos:
@@ -513,7 +566,7 @@ class Session:
             self._deliver_queued(self._stalled.popleft())
         while self._waiting and self.link is not None and len(self.flights) < self.window:
             outgoing = self._waiting.popleft()
-            self._waiting_bytes -= len(outgoing.payload) + len(outgoing.header) + len(outgoing.topic)
+            self._waiting_bytes -= outgoing.size
             self._launch(outgoing, self._free_id())
         while self._waiting_shared and self.link is not None and len(self.flights) < self.window:
             self._launch_shared(*self._waiting_shared.popleft())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from eyot_daemon.jetstream.config.rules import INTERNAL
 from eyot_daemon.jetstream.consumer.consumer import Consumer
-from eyot_daemon.jetstream.consumer.local_delivery import LocalReceiver, OnMessage
+from eyot_daemon.jetstream.consumer.local_delivery import LocalReceiver, MayReceive, OnMessage
 from eyot_store.errors import StoreError
 from eyot_wire.jetstream.errors import JetStreamError
 from eyot_wire.jetstream.model import ConsumerConfig
@@ -227,11 +227,12 @@ class Queue:
         consumer = self._consumer
         return consumer is not None and (sseq > consumer.state.delivered_sseq or sseq in consumer.state.pending)
 
-    def joined(self, on_message: OnMessage) -> LocalReceiver | None:
+    def joined(self, on_message: OnMessage, may_receive: MayReceive | None) -> LocalReceiver | None:
         """Return a new receiver; None before the queue is configured."""
         if self._consumer is None or self._consumer.pull is None:
             return None
-        return self._consumer.pull.receivers().join(_without_prefix(on_message))
+        may = None if may_receive is None else lambda subject: may_receive(subject[len(QUEUE_PREFIX) :])
+        return self._consumer.pull.receivers().join(_without_prefix(on_message), may)
 
     def left(self, receiver: LocalReceiver) -> None:
         """Remove a receiver; what it has goes to the others."""
@@ -262,19 +263,23 @@ class Queue:
 
 
 class QueueMember:
-    """One receiver of a queue: a session. Made before or after the queue is configured."""
+    """One receiver of a queue: a session. Made before or after the queue is configured.
 
-    __slots__ = ("_on_message", "_receiver", "queue")
+    `may_receive`: whether others are to get a message on a subject instead; None: there are no others.
+    """
 
-    def __init__(self, queue: Queue, on_message: OnMessage) -> None:
+    __slots__ = ("_may_receive", "_on_message", "_receiver", "queue")
+
+    def __init__(self, queue: Queue, on_message: OnMessage, may_receive: MayReceive | None = None) -> None:
         self.queue = queue
         self._on_message = on_message
+        self._may_receive = may_receive
         self._receiver: LocalReceiver | None = None
 
     def pull(self, count: int, max_bytes: int) -> None:
         """Have at most `count` messages, of together about `max_bytes` bytes, handed over; replaces the last pull."""
         if self._receiver is None:
-            self._receiver = self.queue.joined(self._on_message)
+            self._receiver = self.queue.joined(self._on_message, self._may_receive)
         if self._receiver is not None:
             self._receiver.pull(count, max_bytes)
 
@@ -356,9 +361,9 @@ class SharedQueue(Queue):
     def __len__(self) -> int:
         return len(self._members)
 
-    def join(self, on_message: OnMessage) -> QueueMember:
-        """Add a session; it receives messages when it pulls."""
-        member = QueueMember(self, on_message)
+    def join(self, on_message: OnMessage, may_receive: MayReceive | None = None) -> QueueMember:
+        """Add a session; it receives messages when it pulls, and those that no member may receive, too."""
+        member = QueueMember(self, on_message, may_receive)
         self._members.append(member)
         return member
 

@@ -440,7 +440,7 @@ class AccountSessions:
         """End a session with all it holds; `done` when nothing of it is on flash any more."""
         self._remove(known)
         for topic_filter in list(known.session.shared):
-            self._leave_group(known.session, topic_filter)
+            self.leave_group(known.session, topic_filter)
         if known.session.persistent:
             self.store.delete_session(known.session.record, done)
         else:
@@ -532,21 +532,25 @@ class AccountSessions:
         """Join the groups of the session's shared subscriptions, and leave those that it no longer has."""
         wanted = {each: options for each, options in session.record.subs.items() if options.group and options.qos}
         for topic_filter in [each for each in session.shared if each not in wanted]:
-            self._leave_group(session, topic_filter)
+            self.leave_group(session, topic_filter)
         for topic_filter, options in wanted.items():
             if topic_filter in session.shared:
                 continue
             queue = self._group_queue(topic_filter)
             session.shared[topic_filter] = queue.join(
-                lambda *queued, topic_filter=topic_filter: session.from_shared(topic_filter, Queued(*queued))
+                lambda *queued, topic_filter=topic_filter: session.from_shared(topic_filter, Queued(*queued)),
+                session.may_receive,
             )
             filters = [QUEUE_PREFIX + subject for subject in options.subjects]
             windows = max(GROUP_WINDOWS, len(queue) + 1)
             queue.configure(filters, min(self.limits.window * windows, 0xFFFF), _log_failure(session))
         session.pull()
 
-    def _leave_group(self, session: Session, topic_filter: str) -> None:
-        member = session.shared.pop(topic_filter)
+    def leave_group(self, session: Session, topic_filter: str) -> None:
+        """Have a session get nothing more from the queue of a shared subscription, if it does."""
+        member = session.shared.pop(topic_filter, None)
+        if member is None:
+            return
         session.complete_shared(member)
         self._group_queue(topic_filter).remove(member, _log_failure(session))
 

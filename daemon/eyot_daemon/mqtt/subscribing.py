@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from eyot_daemon.mqtt import message, stream_context, sys_topics
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 REST_SID: Final = b" fwc"
 #: Filters of a session that outlives its connection: each change writes all of them.
 FILTERS_MAX: Final = 10_000
+#: Filters that one turn reviews after a change of permissions.
+REVIEWED_MAX: Final = 256
 #: Filters that are written in the time of one operation.
 STORED_PER_OPERATION: Final = 8
 #: When to send retained messages (MQTT 5, retain handling).
@@ -66,6 +69,10 @@ class Subscribing(Destination, Protocol):
     @property
     def backlog(self) -> int: ...
 
+    def allows(self, topic_filter: str) -> bool:
+        """Return whether the client may have messages for one of its filters."""
+        ...
+
     def tell_violation(self, subject: bytes, topic_filter: str) -> None:
         """Log a subscription that is not allowed."""
         ...
@@ -93,11 +100,14 @@ class Subscriber:
     __slots__ = (
         "_changes",
         "_connection",
+        "_ended_by_review",
         "_has_sys_filters",
+        "_is_reviewing",
         "_stores_once",
         "_storing",
         "options",
         "overlaps",
+        "unreviewed",
     )
 
     def __init__(self, connection: Subscribing) -> None:
@@ -110,6 +120,12 @@ class Subscriber:
         #: changes that were handed in and are not on flash
         self._storing = 0
         self._stores_once = False
+        #: filters that changed permissions do not apply to yet, the next one last; see `allows`
+        self.unreviewed: dict[str, None] = {}
+        #: a later turn goes on with them
+        self._is_reviewing = False
+        #: the review has ended filters, which the session on flash still has
+        self._ended_by_review = False
 
     @property
     def is_storing(self) -> bool:
@@ -201,6 +217,8 @@ class Subscriber:
 
     def end(self) -> None:
         """End with the connection: each would keep the other."""
+        self.unreviewed.clear()
+        self._store_review()
         if self._has_sys_filters:
             self._connection.sessions.sys_topics.leave(self._connection)
         self.options.clear()
@@ -262,30 +280,75 @@ class Subscriber:
 
     def restore(self) -> None:
         """Subscribe to what the session already has; what its client may no longer hear ends."""
-        access, session = self._connection.access, self._connection.session
+        connection, session = self._connection, self._connection.session
         for topic_filter, options in list(session.record.subs.items()):
-            if access is None or all(access.may_subscribe(subject) for subject in options.subjects):
+            if self._is_allowed(options):
                 self._follow(topic_filter, options)
             else:
                 del session.record.subs[topic_filter]
+                self._ended_by_review = True
+        self._store_review()
+        session.drop_forbidden(connection.access)
+
+    # -- changed permissions ---------------------------------------------------------------------------------------------
 
     def reauthorized(self) -> None:
-        """End what the client may no longer hear, in the session too; filter the rest by the new permissions."""
+        """End what the client may no longer hear, in the session too; filter the rest by the new permissions.
+
+        Filters beyond `REVIEWED_MAX` are reviewed in later turns. Until then `allows` decides for them.
+        """
+        session = self._connection.session
+        self.unreviewed = dict.fromkeys(reversed(session.record.subs))
+        for topic_filter in (
+            session.shared.keys() & session.record.subs.keys()
+        ):  # nobody else in the group gets what its queue hands over to this client
+            self._review(topic_filter)
+        session.drop_forbidden(self._connection.access)
+        if not self._is_reviewing:
+            self._review_some()
+
+    def allows(self, topic_filter: str) -> bool:
+        """Return whether the client may have messages for one of its filters."""
+        if topic_filter not in self.unreviewed:
+            return True
+        options = self._connection.session.record.subs.get(topic_filter)
+        return options is not None and self._is_allowed(options)
+
+    def _is_allowed(self, options: SubOptions) -> bool:
+        access = self._connection.access
+        return access is None or all(access.may_subscribe(subject) for subject in options.subjects)
+
+    def _review_some(self) -> None:
+        self._is_reviewing = False
+        for topic_filter in list(islice(reversed(self.unreviewed), REVIEWED_MAX)):
+            self._review(topic_filter)
+        if self.unreviewed:
+            self._is_reviewing = True
+            self._connection.sessions.account.broker.later_turns.add(self._review_some)
+        else:
+            self._store_review()
+
+    def _review(self, topic_filter: str) -> None:
+        """Apply changed permissions to one filter."""
+        self.unreviewed.pop(topic_filter, None)
         connection = self._connection
-        access, session = connection.access, connection.session
-        if access is not None:
-            forbidden = [
-                topic_filter
-                for topic_filter, options in session.record.subs.items()
-                if not all(access.may_subscribe(subject) for subject in options.subjects)
-            ]
-            for topic_filter in forbidden:
-                del session.record.subs[topic_filter]
-                self._end(topic_filter)
-            if forbidden:
-                connection.sessions.filters_changed(session, lambda error: None)
-        for sub in connection.subs.values():
-            sub.deny_filter = access is not None and access.needs_deny_filter(sub.subject)
+        access, filters = connection.access, connection.session.record.subs
+        if not self._is_allowed(filters[topic_filter]):
+            del filters[topic_filter]
+            self._end(topic_filter)
+            connection.sessions.leave_group(connection.session, topic_filter)
+            self._ended_by_review = True
+            return
+        for sid in sids(topic_filter):
+            sub = connection.subs.get(sid)
+            if sub is not None:
+                sub.deny_filter = access is not None and access.needs_deny_filter(sub.subject)
+
+    def _store_review(self) -> None:
+        """Store the filters that the review has left, once: each time writes all of them."""
+        if self._ended_by_review:
+            self._ended_by_review = False
+            self._connection.sessions.filters_changed(self._connection.session, lambda error: None)
 
     def _go_back(self, placed: list[_Placed]) -> None:
         """Take back a SUBSCRIBE that is refused; what a later one has changed stays."""
@@ -323,6 +386,7 @@ class Subscriber:
         if self._has_sys_filters and sys_topics.is_sys_filter(topic_filter):
             self._connection.sessions.sys_topics.unsubscribe(self._connection, topic_filter)
         self.overlaps.changed()
+        self.unreviewed.pop(topic_filter, None)
         for sid in sids(topic_filter):
             self.options.pop(sid, None)
             sub = self._connection.subs.pop(sid, None)
@@ -336,20 +400,28 @@ class Subscriber:
         for topic_filter, options in wanted:
             if sys_topics.is_sys_filter(topic_filter):
                 self._connection.sessions.sys_topics.replay(self._connection, topic_filter)
-            self._connection.sessions.store.retained.replay(options.subjects, _Replay(self._connection, options))
+            self._connection.sessions.store.retained.replay(
+                options.subjects, _Replay(self._connection, topic_filter, options)
+            )
 
 
 class _Replay:
     """Hands retained messages to one connection; `ready` holds the replay while the client does not read."""
 
-    def __init__(self, connection: Subscribing, options: SubOptions) -> None:
+    def __init__(self, connection: Subscribing, topic_filter: str, options: SubOptions) -> None:
         self._connection = connection
+        self._filter = topic_filter
         self._options = options
 
     @property
     def over(self) -> bool:
-        """The connection ended: nothing more is wanted."""
-        return self._connection.closed
+        """The connection or the filter ended, or may no longer be: nothing more is wanted [MQTT-3.10.4-2]."""
+        connection = self._connection
+        return (
+            connection.closed
+            or self._filter not in connection.session.record.subs
+            or not connection.allows(self._filter)
+        )
 
     @property
     def ready(self) -> bool:
@@ -377,6 +449,11 @@ def queue_group(group: str) -> bytes:
         return b""
     plain = group.isascii() and group.replace("-", "").replace("_", "").isalnum()
     return b"$share." + (group.encode() if plain else base64.urlsafe_b64encode(group.encode()).rstrip(b"="))
+
+
+def filter_of(sid: bytes) -> str:
+    """Return the filter of a subscription's id."""
+    return sid.removesuffix(REST_SID).decode()
 
 
 def sids(topic_filter: str) -> tuple[bytes, bytes]:

@@ -58,6 +58,10 @@ class SysReceiver(Protocol):
     access: Access | None
     closed: bool
 
+    def allows(self, topic_filter: str) -> bool:
+        """Return whether the client may have messages for one of its filters."""
+        ...
+
 
 def is_sys_filter(topic_filter: str) -> bool:
     """Return whether a filter names the topics; those that begin with a wildcard do not [MQTT-4.7.2-1]."""
@@ -93,7 +97,7 @@ class SysTopics:
     def replay(self, receiver: SysReceiver, topic_filter: str) -> None:
         """Send a connection all values of a filter that it has subscribed to."""
         options = self._filters.get(receiver, {}).get(topic_filter)
-        if options is not None:
+        if options is not None and receiver.allows(topic_filter):
             for topic, payload in self._told.items():
                 if topics.filter_matches(topic_filter, topic):
                     self._send(receiver, topic, payload, [options], retain=True)
@@ -131,7 +135,11 @@ class SysTopics:
         self._told = values
         for receiver, filters in list(self._filters.items()):
             for topic, payload in changed.items():
-                wanted = [each for name, each in filters.items() if topics.filter_matches(name, topic)]
+                wanted = [
+                    each
+                    for name, each in filters.items()
+                    if topics.filter_matches(name, topic) and receiver.allows(name)
+                ]
                 if wanted:
                     self._send(receiver, topic, payload, wanted, retain=False)
 

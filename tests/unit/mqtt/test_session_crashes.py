@@ -56,6 +56,12 @@ class Client:
         self._unreleased.discard(packet_id)
         self.inbox.append(("pubrel", packet_id, 2))
 
+    def allows(self, topic_filter: str) -> bool:
+        return True
+
+    def may_receive(self, subject: bytes) -> bool:
+        return True
+
     def taken_over(self) -> None:
         raise AssertionError("nobody else connects")
 

@@ -1,7 +1,7 @@
 """Delivery of a pull consumer's messages to receivers within the daemon: function calls, no subjects and no requests.
 
 Each receiver has a credit of messages and bytes. Messages that were given back come first, in the order of the stream;
-several receivers take turns. A receiver acknowledges each message, or gives back all that it has not acknowledged.
+several receivers take turns, those that may receive it. A receiver acknowledges each message, or gives back all that it has not acknowledged.
 """
 
 from __future__ import annotations
@@ -17,16 +17,20 @@ if TYPE_CHECKING:
 
 #: (stream sequence, deliveries so far with this one, subject, header, payload)
 OnMessage = Callable[[int, int, bytes, bytes, bytes], None]
+#: subject
+MayReceive = Callable[[bytes], bool]
 
 
 class LocalReceiver:
     """One receiver. `held`: sizes in bytes of the messages that it has, by sequence, and has not acknowledged."""
 
-    __slots__ = ("_local", "credit", "credit_bytes", "held", "on_message")
+    __slots__ = ("_local", "credit", "credit_bytes", "held", "may_receive", "on_message")
 
-    def __init__(self, local: LocalDelivery, on_message: OnMessage) -> None:
+    def __init__(self, local: LocalDelivery, on_message: OnMessage, may_receive: MayReceive | None) -> None:
         self._local = local
         self.on_message = on_message
+        #: None: every message
+        self.may_receive = may_receive
         self.credit = 0
         self.credit_bytes = 0
         self.held: dict[int, int] = {}
@@ -86,9 +90,9 @@ class LocalDelivery:
         """Return whether no receiver accepts messages."""
         return not any(receiver.wants for receiver in self.receivers)
 
-    def join(self, on_message: OnMessage) -> LocalReceiver:
+    def join(self, on_message: OnMessage, may_receive: MayReceive | None = None) -> LocalReceiver:
         """Add a receiver."""
-        receiver = LocalReceiver(self, on_message)
+        receiver = LocalReceiver(self, on_message, may_receive)
         self.receivers.append(receiver)
         return receiver
 
@@ -137,8 +141,9 @@ class LocalDelivery:
         message = delivery.read_again(sseq, now) if sseq else None
         if message is None:
             return 1
-        receiver = self._next()
-        assert receiver is not None, "one of them accepts messages"
+        receiver = self._next(message.subject)
+        if receiver is None:
+            return 0
         _, deliveries = delivery.account_again(sseq, now)
         receiver.assign(sseq, _size_of(message))
         receiver.on_message(sseq, deliveries, message.subject, message.header, message.payload)
@@ -155,11 +160,13 @@ class LocalDelivery:
             return delivery.found_nothing(upto)[0]
         given: list[tuple[LocalReceiver, StoredMessage]] = []
         for message in messages:
-            receiver = self._next()
+            receiver = self._next(message.subject)
             if receiver is None:
                 break
             receiver.assign(message.seq, _size_of(message))
             given.append((receiver, message))
+        if not given:
+            return 0
         delivery.account_for([message.seq for _, message in given], upto, now, more=len(given) < len(messages))
         for receiver, message in given:
             # A receiver may give everything back while it gets a message: the others are delivered again, then.
@@ -167,15 +174,24 @@ class LocalDelivery:
                 receiver.on_message(message.seq, 1, message.subject, message.header, message.payload)
         return len(given)
 
-    def _next(self) -> LocalReceiver | None:
-        """Return the receiver whose turn it is; None if all have as much as they accept."""
+    def _next(self, subject: bytes) -> LocalReceiver | None:
+        """Return the receiver whose turn it is for a message; None if all that may receive it have as much as they accept.
+
+        A message that none may receive goes to any of them, which drops it.
+        """
+        denied: LocalReceiver | None = None
+        is_awaited = False
         for _ in self.receivers:
             receiver = self.receivers[0]
             if len(self.receivers) > 1:
                 self.receivers.append(self.receivers.pop(0))
-            if receiver.wants:
+            if receiver.may_receive is not None and not receiver.may_receive(subject):
+                denied = receiver if denied is None and receiver.wants else denied
+            elif receiver.wants:
                 return receiver
-        return None
+            else:
+                is_awaited = True
+        return None if is_awaited else denied
 
 
 def _size_of(message: StoredMessage) -> int:
