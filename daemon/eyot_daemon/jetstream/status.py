@@ -21,10 +21,13 @@ from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_daemon.jetstream.stream_core import ConsumerPort
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.router.providers import HealthzQuery, JetStreamErrors, Json, JszQuery, Providers, Unhealthy
+from eyot_daemon.turn.slices import Slices, in_slices
 from eyot_daemon.version import API_LEVEL
 from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.status import StoreStatus, StreamStatus
 
+#: Streams or consumers that one slice of `/jsz` describes: 64 take 1 to 4 ms, and others wait meanwhile.
+DETAILS_MAX = 64
 #: A disk that was full counts as usable again with this much free space, bytes.
 _ROOM_BYTES = 16 << 20
 _UNLIMITED_RESERVATION = 2**64 - 1  # how nats-server shows an account without limit
@@ -70,8 +73,11 @@ def _errors(jetstream: RunningJetStream) -> JetStreamErrors:
 # -- nats-server's pages -----------------------------------------------------------------------------------------------
 
 
-def jsz(jetstream: RunningJetStream, query: JszQuery) -> Json:
-    """Return the members of `/jsz` besides server_id and now."""
+def jsz(jetstream: RunningJetStream, query: JszQuery) -> Slices[Json]:
+    """Return the members of `/jsz` besides server_id and now.
+
+    Totals and streams are those of the first slice; each stream and consumer is as it is when its slice comes.
+    """
     engine = jetstream.engine
     streams = engine.streams()
     states = [stream.log.state for stream in streams]
@@ -100,7 +106,11 @@ def jsz(jetstream: RunningJetStream, query: JszQuery) -> Json:
     if query.raft:
         page |= {"streams_leader": page["streams"], "consumers_leader": page["consumers"]}
     if wanted:
-        page["account_details"] = [_account(jsa, query) for jsa in wanted]
+        details: list[Json] = []
+        for jsa in wanted:
+            detail = yield from _account(jsa, query)
+            details.append(detail)
+        page["account_details"] = details
     return page
 
 
@@ -205,7 +215,7 @@ def _enabled(jetstream: RunningJetStream) -> list[JetStreamAccount]:
     return [jsa for _, jsa in sorted(jetstream.engine.accounts.items()) if jsa.enabled]
 
 
-def _account(jsa: JetStreamAccount, query: JszQuery) -> Json:
+def _account(jsa: JetStreamAccount, query: JszQuery) -> Slices[Json]:
     limits = jsa.limits
     assert limits is not None
     details: Json = {
@@ -220,26 +230,42 @@ def _account(jsa: JetStreamAccount, query: JszQuery) -> Json:
         "api": {"level": API_LEVEL, "total": jsa.api_total, "errors": jsa.api_errors},
     }
     if query.streams and jsa.streams:
-        details["stream_detail"] = [_stream(jsa, stream, query) for _, stream in sorted(jsa.streams.items())]
+        shown: list[Json] = []
+        for each in in_slices(sorted(jsa.streams.items()), DETAILS_MAX):
+            if each is None:
+                yield
+            elif jsa.streams.get(each[0]) is each[1]:  # it is not deleted meanwhile
+                shown.append((yield from _stream(jsa, each[1], query)))
+        details["stream_detail"] = shown
     return details
 
 
-def _stream(jsa: JetStreamAccount, stream: Stream, query: JszQuery) -> Json:
+def _stream(jsa: JetStreamAccount, stream: Stream, query: JszQuery) -> Slices[Json]:
     info = stream_info(stream, jsa.sourcing)
     detail: Json = {"name": stream.name, "created": info.created, "state": info.state}
     detail["cluster"] = _cluster(stream.broker)
     if query.config:
         detail["config"] = stream.config  # as stored: without the metadata of the server that answers
     if query.consumers:
-        detail["consumer_detail"] = [_without_config(consumer.info(), query) for consumer in _consumers(stream)]
+        detail["consumer_detail"] = yield from _details(stream, list(_consumers(stream)), query)
     direct = [consumer for consumer in stream.consumers.values() if consumer.config.direct]
     if query.direct_consumers and direct:
-        detail["direct_consumer_detail"] = [_without_config(consumer.info(), query) for consumer in direct]
+        detail["direct_consumer_detail"] = yield from _details(stream, direct, query)
     if info.mirror is not None:
         detail["mirror"] = info.mirror
     if info.sources:
         detail["sources"] = info.sources
     return detail
+
+
+def _details(stream: Stream, consumers: list[ConsumerPort], query: JszQuery) -> Slices[list[Json]]:
+    details: list[Json] = []
+    for consumer in in_slices(consumers, DETAILS_MAX):
+        if consumer is None:
+            yield
+        elif stream.consumers.get(consumer.name) is consumer:  # it is not deleted meanwhile
+            details.append(_without_config(consumer.info(), query))
+    return details
 
 
 def _cluster(broker: Broker) -> Json:

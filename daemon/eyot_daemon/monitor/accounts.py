@@ -10,11 +10,12 @@ from eyot_daemon.client.served import ServedClient
 from eyot_daemon.config.accounts import GLOBAL_ACCOUNT, AccountOptions
 from eyot_daemon.leaf.link import LeafConnection
 from eyot_daemon.monitor.account_detail import shared_members, token_members
-from eyot_daemon.monitor.connz import subscription_row
+from eyot_daemon.monitor.connz import LOOKED_AT_MAX, subscription_row
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.router.providers import Json, JszQuery, LeafzQuery
-from eyot_daemon.router.subscription import Kind
+from eyot_daemon.router.subscription import Kind, Subscription
+from eyot_daemon.turn.slices import Slices, in_slices
 from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.subject import is_literal, is_subset, is_valid, matches
 
@@ -49,33 +50,39 @@ def sublist_stats(accounts: Iterable[Account]) -> Json:
     }
 
 
-def subsz(broker: Broker, query: SubszQuery) -> Json:
-    """`/subsz`. ValueError if the test subject is invalid."""
+def subsz(broker: Broker, query: SubszQuery) -> Slices[Json]:
+    """`/subsz`. ValueError if the test subject is invalid.
+
+    The figures are of the first slice, and so are the subscriptions of an account; those that end meanwhile are on the page.
+    """
     if query.test and not is_valid(query.test.encode()):
         raise ValueError(f"invalid test subject, must be valid publish subject: {query.test}")
     accounts = [account for account in broker.each_account() if not query.account or account.name == query.account]
     page: Json = {"server_id": broker.server_id, "now": ns_to_rfc3339(broker.clock.now_ns())}
     page |= sublist_stats(accounts)
-    wanted = []
-    if query.subscriptions:
-        test = query.test.encode()
-        for account in accounts:
-            for sub in account.subscriptions():
-                if not test or matches(sub.subject, test):
-                    cid = sub.dest.cid if isinstance(sub.dest, ServedClient) else 0
-                    wanted.append((sub, cid))
-    rows = wanted[query.offset : query.offset + query.limit]
-    page |= {
-        "total": len(wanted) if query.subscriptions else page["num_subscriptions"],
+    if not query.subscriptions:
+        return page | {"total": page["num_subscriptions"], "offset": query.offset, "limit": query.limit}
+    wanted: list[Subscription] = []
+    test = query.test.encode()
+    for account in accounts:
+        for sub in in_slices(list(account.subscriptions()), LOOKED_AT_MAX):
+            if sub is None:
+                yield
+            elif not test or matches(sub.subject, test):
+                wanted.append(sub)
+    rows: list[Json] = []
+    for sub in in_slices(wanted[query.offset : query.offset + query.limit]):
+        if sub is None:
+            yield
+        else:
+            cid = sub.dest.cid if isinstance(sub.dest, ServedClient) else 0
+            rows.append({"account": sub.account.name, "account_tag": sub.account.name_tag} | subscription_row(sub, cid))
+    return page | {
+        "total": len(wanted),
         "offset": query.offset,
         "limit": query.limit,
+        "subscriptions_list": rows,
     }
-    if query.subscriptions:
-        page["subscriptions_list"] = [
-            {"account": sub.account.name, "account_tag": sub.account.name_tag} | subscription_row(sub, cid)
-            for sub, cid in rows
-        ]
-    return page
 
 
 def accountz(broker: Broker, account_name: str) -> Json:
@@ -186,10 +193,10 @@ def leafz(broker: Broker, query: LeafzQuery) -> Json:
     }
 
 
-def jsz(broker: Broker, query: JszQuery) -> Json:
+def jsz(broker: Broker, query: JszQuery) -> Slices[Json]:
     """`/jsz`; `disabled` without JetStream."""
     page: Json = {"server_id": broker.server_id, "now": ns_to_rfc3339(broker.clock.now_ns())}
-    found = broker.providers.jsz(query)
+    found = yield from broker.providers.jsz(query)
     if found is not None:
         return page | found
     page |= {"disabled": True, "config": {"max_memory": 0, "max_storage": 0}}
@@ -199,9 +206,9 @@ def jsz(broker: Broker, query: JszQuery) -> Json:
     return page
 
 
-def jsz_account(broker: Broker, query: JszQuery) -> object:
+def jsz_account(broker: Broker, query: JszQuery) -> Slices[object]:
     """`$SYS.REQ.ACCOUNT.<acc>.JSZ`. ValueError where JetStream does not know the account."""
-    page = broker.providers.jsz(query)
+    page = yield from broker.providers.jsz(query)
     if page is None:
         raise ValueError("jetstream not enabled")
     if query.account not in broker.accounts:

@@ -13,11 +13,14 @@ from eyot_daemon.leaf.link import LeafConnection
 from eyot_daemon.monitor.server import rtt_text, short_duration
 from eyot_daemon.router.providers import Json
 from eyot_daemon.router.subscription import Subscription
+from eyot_daemon.turn.slices import Slices, in_slices
 from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.subject import overlaps
 
 _NS = 1_000_000_000
 CONNZ_LIMIT = 1024
+#: Subscriptions that one slice compares with what is asked for.
+LOOKED_AT_MAX = 4096
 EVERYTHING = ">"
 
 CONNECTION_TYPES = {"STANDARD": "nats", "WEBSOCKET": "websocket", "MQTT": "mqtt", "MQTT_WS": "mqtt"}
@@ -69,8 +72,11 @@ class ConnzQuery(Struct, frozen=True, kw_only=True):
     mqtt_client: str = ""
 
 
-def connz(clients: Clients, query: ConnzQuery) -> Json:
-    """Return the page. Raises BadQuery for an unknown sort key, and for a subject without its account."""
+def connz(clients: Clients, query: ConnzQuery) -> Slices[Json]:
+    """Return the page. Raises BadQuery for an unknown sort key, and for a subject without its account.
+
+    Connections are those of the first slice; each row is as it is when its slice comes.
+    """
     if query.filter_subject == EVERYTHING:  # filters nothing, not even connections without a subscription
         query = structs.replace(query, filter_subject="")
     if query.filter_subject and not query.account:
@@ -81,12 +87,21 @@ def connz(clients: Clients, query: ConnzQuery) -> Json:
     if query.state in ("open", "all"):
         here: list[ServedClient | LeafRow] = list(clients.connections.values())
         here += [leaf_row(link) for link in clients.broker.links.established()]
-        found += [one for one in here if _wanted(query, one) and _subscribed(one, query)]
+        for one in here:
+            is_found = _wanted(query, one) and (yield from _subscribed(one, query))
+            if is_found:
+                found.append(one)
     if query.state in ("closed", "all") and not query.filter_subject:
         found += [one for one in clients.closed if _wanted(query, one)]
     found.sort(key=lambda row: (key(row), row.cid), reverse=reverse)
     limit = 1 if query.cid else query.limit
     page = found[query.offset : query.offset + limit]
+    rows: list[Json] = []
+    for each in in_slices(page):
+        if each is None:
+            yield
+        else:
+            rows.append((yield from _shown(clients, each, query, now_ns)))
     return {
         "server_id": clients.broker.server_id,
         "now": ns_to_rfc3339(now_ns),
@@ -94,13 +109,13 @@ def connz(clients: Clients, query: ConnzQuery) -> Json:
         "total": len(found),
         "offset": query.offset,
         "limit": limit,
-        "connections": [_shown(clients, one, query, now_ns) for one in page],
+        "connections": rows,
     }
 
 
-def _shown(clients: Clients, row: _Row, query: ConnzQuery, now_ns: int) -> Json:
+def _shown(clients: Clients, row: _Row, query: ConnzQuery, now_ns: int) -> Slices[Json]:
     if isinstance(row, ServedClient):
-        return open_row(row, query, now_ns)
+        return _open_row(row, query, now_ns) | (yield from _subscriptions(row, query))
     return _leaf(row, query, now_ns) if isinstance(row, LeafRow) else _closed_row(clients, row, query)
 
 
@@ -142,11 +157,16 @@ def _wanted(query: ConnzQuery, row: _Row) -> bool:
     )
 
 
-def _subscribed(row: ServedClient | LeafRow, query: ConnzQuery) -> bool:
+def _subscribed(row: ServedClient | LeafRow, query: ConnzQuery) -> Slices[bool]:
     if not query.filter_subject:
         return True
     wanted = query.filter_subject.encode()
-    return any(overlaps(subject, wanted) for subject in _subjects(row))
+    for subject in in_slices(list(_subjects(row)), LOOKED_AT_MAX):
+        if subject is None:
+            yield
+        elif overlaps(subject, wanted):
+            return True
+    return False
 
 
 def _count(row: _Row) -> int:
@@ -189,8 +209,22 @@ def _sort_key(query: ConnzQuery) -> tuple[Callable[[_Row], float | str], bool]:
     return found
 
 
-def open_row(client: ServedClient, query: ConnzQuery, now_ns: int) -> Json:
-    """One open connection."""
+def _subscriptions(client: ServedClient, query: ConnzQuery) -> Slices[Json]:
+    """Return the subscriptions of an open connection, as far as they are asked for."""
+    if not query.subscriptions:
+        return {}
+    is_detailed = query.subscriptions == "detail"
+    rows: list[Json | str] = []
+    for sub in in_slices(list(client.subs.values())):
+        if sub is None:
+            yield
+        else:
+            rows.append(subscription_row(sub, client.cid) if is_detailed else _text(sub.subject))
+    return {"subscriptions_list_detail" if is_detailed else "subscriptions_list": rows}
+
+
+def _open_row(client: ServedClient, query: ConnzQuery, now_ns: int) -> Json:
+    """One open connection, without its subscriptions."""
     row: Json = {
         "cid": client.cid,
         "kind": "Client",
@@ -221,10 +255,6 @@ def open_row(client: ServedClient, query: ConnzQuery, now_ns: int) -> Json:
     if query.authenticated:
         tag = client.account_name if client.account is None else client.account.name_tag
         row |= _who(client.user, client.account_name, tag) | _token(client)
-    if query.subscriptions == "detail":
-        row["subscriptions_list_detail"] = [subscription_row(sub, client.cid) for sub in client.subs.values()]
-    elif query.subscriptions:
-        row["subscriptions_list"] = [_text(sub.subject) for sub in client.subs.values()]
     return row
 
 

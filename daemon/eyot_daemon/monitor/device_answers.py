@@ -24,6 +24,7 @@ from eyot_daemon.monitor.server import CpuMeter, status_report, sync_report
 from eyot_daemon.process.service import ReloadSteps, Runtime
 from eyot_daemon.router.providers import HealthzQuery, Unhealthy
 from eyot_daemon.router.subscription import CallbackDest, Kind, Origin, Subscription
+from eyot_daemon.turn.slices import at_once
 from eyot_daemon.turn.timers import TimerHandle
 from eyot_wire.device_requests import (
     BUNDLE_NAME,
@@ -191,7 +192,7 @@ class DeviceAnswers:
             limit=min(max(asked.limit, 1), TOP_CONNECTIONS_MAX),
         )
         pages: dict[str, object] = {"varz": monitor_server.varz(self._clients, self._cpu, _NO_REQUESTS)}
-        return pages | {"connz": connz(self._clients, query)}
+        return pages | {"connz": at_once(connz(self._clients, query))}
 
     # -- support bundles -------------------------------------------------------------------------------------------
 

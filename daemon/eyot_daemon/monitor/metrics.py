@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.monitor import server as monitor_server
 from eyot_daemon.net.cert_dates import not_after, own_certificates
+from eyot_daemon.turn.slices import ROWS_MAX, Slices, in_slices
 from eyot_daemon.version import VERSION, own_version
 from eyot_wire.status import all_synced
 
@@ -22,29 +23,45 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def exposition(clients: Clients) -> bytes:
-    """Return the page in Prometheus' text form."""
+def exposition(clients: Clients) -> Slices[bytes]:
+    """Return the page in Prometheus' text form. Each slice adds a group of figures, or writes one with very many labels."""
+    parts: list[bytes] = []
+    for group in (
+        _server,
+        _certificates,
+        _credentials,
+        _accounts,
+        _links,
+        _streams,
+        _jetstream_errors,
+        _sourcing,
+        _synced,
+        _store,
+        _flash,
+        _mqtt,
+    ):
+        for metric in group(clients):
+            if metric is None:
+                yield
+                continue
+            parts.append(_text_of(metric))
+            if len(metric.samples) > ROWS_MAX:
+                yield
+        yield
+    return b"".join(parts)
+
+
+def _text_of(metric: Metric) -> bytes:
     from prometheus_client import CollectorRegistry
     from prometheus_client.exposition import generate_latest
     from prometheus_client.registry import Collector
 
-    class Figures(Collector):
+    class One(Collector):
         def collect(self) -> Iterator[Metric]:
-            yield from _server(clients)
-            yield from _certificates(clients)
-            yield from _credentials(clients)
-            yield from _accounts(clients)
-            yield from _links(clients)
-            yield from _streams(clients)
-            yield from _jetstream_errors(clients)
-            yield from _sourcing(clients)
-            yield from _synced(clients)
-            yield from _store(clients)
-            yield from _flash(clients)
-            yield from _mqtt(clients)
+            yield metric
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Figures())
+    registry.register(One())
     return bytes(generate_latest(registry))
 
 
@@ -165,7 +182,7 @@ def _links(clients: Clients) -> Iterator[Metric]:
     yield from (up, rtt, attempts, received, sent, wire_in, wire_out, queued, dropped, refused, waiting, budget, spent)
 
 
-def _streams(clients: Clients) -> Iterator[Metric]:
+def _streams(clients: Clients) -> Iterator[Metric | None]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     labels = ["account", "stream"]
@@ -177,7 +194,10 @@ def _streams(clients: Clients) -> Iterator[Metric]:
     refused = CounterMetricFamily(
         "eyot_stream_refused", "Messages refused: too much was on its way to flash, or it failed", labels=labels
     )
-    for stream in clients.broker.providers.streams():
+    for stream in in_slices(clients.broker.providers.streams()):
+        if stream is None:
+            yield None
+            continue
         values = [stream.account, stream.name]
         refused.add_metric(values, stream.refused)
         messages.add_metric(values, stream.messages)

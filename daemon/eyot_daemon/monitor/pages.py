@@ -15,7 +15,7 @@ import socket
 import ssl
 import stat
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from pathlib import Path
 from posixpath import normpath
 from typing import TYPE_CHECKING
@@ -34,8 +34,10 @@ from eyot_daemon.monitor.metrics import CONTENT_TYPE, exposition
 from eyot_daemon.monitor.page.addresses import BUNDLE
 from eyot_daemon.monitor.page.addresses import PATHS as PAGE_PATHS
 from eyot_daemon.monitor.page.support_bundle import SupportBundle, as_response
+from eyot_daemon.monitor.page_text import page_text
 from eyot_daemon.monitor.queries import Query, connz_query, healthz_query, jsz_query, leafz_query, subsz_query
 from eyot_daemon.net.binding import bind
+from eyot_daemon.turn.slices import over_turns
 from eyot_serving.http_messages import HttpRequest, HttpResponse, plain_text
 from eyot_serving.http_server import serve
 
@@ -52,6 +54,7 @@ CONTROL_MODE = 0o660
 #: Valid values of `?callback=`: a function's name, possibly qualified by object names.
 _CALLBACK = re.compile(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)*", re.ASCII)
 
+#: Returns the page, or `Slices` of it.
 Page = Callable[[Query], object]
 
 
@@ -206,7 +209,7 @@ class Monitoring:
             return as_response(*self._bundle.make())
         if path == self._base + "/metrics":
             self.requests["/metrics"] += 1
-            return HttpResponse(exposition(self.clients), CONTENT_TYPE)
+            return _metrics(self.clients)
         if path not in pages:
             return plain_text("404 page not found", 404)
         name, page = pages[path]
@@ -232,11 +235,17 @@ def _cleaned(path: str) -> str:
     return clean + "/" if path.endswith("/") and clean != "/" else clean
 
 
-def _shown(name: str, page: Page, request: HttpRequest, *, jsonp: bool) -> HttpResponse:
+async def _metrics(clients: Clients) -> HttpResponse:
+    return HttpResponse(await over_turns(exposition(clients)), CONTENT_TYPE)
+
+
+async def _shown(name: str, page: Page, request: HttpRequest, *, jsonp: bool) -> HttpResponse:
     """Return a page as JSON or text; as JSONP where that is allowed and `callback` names a function."""
     code = 200
     try:
         body = page(Query(request.query))
+        if isinstance(body, Generator):
+            body = await over_turns(body)
     except (BadQuery, ValueError) as error:
         return plain_text(str(error), 400)
     except KeyError as error:
@@ -245,9 +254,7 @@ def _shown(name: str, page: Page, request: HttpRequest, *, jsonp: bool) -> HttpR
         code, body = body
     if isinstance(body, str):
         return HttpResponse(body.encode(), "text/plain; charset=utf-8", code)
-    text = msgspec.json.encode(body)
-    if name != "/healthz":
-        text = msgspec.json.format(text, indent=2)
+    text = msgspec.json.encode(body) if name == "/healthz" else await over_turns(page_text(body))
     callback = request.query.get("callback", "") if jsonp else ""
     if callback:
         if not _CALLBACK.fullmatch(callback):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -31,6 +31,7 @@ from eyot_daemon.router.account import Account
 from eyot_daemon.router.imports import REQUEST_INFO
 from eyot_daemon.router.providers import Json
 from eyot_daemon.router.subscription import IMPORTED, CallbackDest, Kind, Origin, SubjectSpace, Subscription
+from eyot_daemon.turn.slices import Slices
 from eyot_daemon.version import VERSION
 from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.headers import get
@@ -40,7 +41,7 @@ log = logging.getLogger("eyot.system")
 
 
 class Service(NamedTuple):
-    """A service. `options`: type of the request; `data`: (options) -> the answer's `data`, `SILENT` for no answer."""
+    """A service. `options`: type of the request; `data`: (options) -> the answer's `data` or `Slices` of it, `SILENT` for no answer."""
 
     options: type[requests.EventFilterOptions]
     data: Callable[[Any], object]
@@ -291,14 +292,25 @@ class SystemServices:
     ) -> None:
         if not reply:
             return
-        answer: Json = {}
-        try:
+
+        def data() -> Slices[object]:
             asked = requests.read(service.options, payload)
             if not self._is_meant(asked):
+                return SILENT
+            found = service.data(asked)
+            return (yield from found) if isinstance(found, Generator) else found
+
+        self._go_on(data(), account, reply, member)
+
+    def _go_on(self, data: Slices[object], account: SubjectSpace, reply: bytes, member: str) -> None:
+        """Do one slice of an answer, and the others in later turns; answer at the end."""
+        answer: Json = {}
+        try:
+            next(data)
+        except StopIteration as end:
+            if end.value is SILENT:
                 return
-            answer[member] = service.data(asked)
-            if answer[member] is SILENT:
-                return
+            answer[member] = end.value
         except InvalidJson as error:
             answer["error"] = {"code": 400, "description": str(error)}
         except ValueError as error:
@@ -306,6 +318,9 @@ class SystemServices:
         except KeyError as error:
             text = f"Account {error.args[0]} does not exist"
             answer |= {"data": None, "error": {"code": 500, "description": text}}
+        else:
+            self.broker.later_turns.add(lambda: self._go_on(data, account, reply, member))
+            return
         account.publish(reply, payload=msgspec.json.encode({"server": self.server_info()} | answer))
 
     def _is_meant(self, wanted: requests.EventFilterOptions) -> bool:

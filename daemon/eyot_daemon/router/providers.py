@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
+from eyot_daemon.turn.slices import Slices
 from eyot_wire.status import FlashStatus, LinkStatus, SourcingStatus, StoreStatus, StreamStatus, SyncStatus
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class Providers:
         #: None: MQTT is not configured
         self.mqtt: Callable[[], MqttFigures | None] = _no_mqtt
         #: the members of `/jsz` besides server_id and now; None: JetStream is disabled
-        self.jsz: Callable[[JszQuery], Json | None] = _no_jetstream
+        self.jsz: Callable[[JszQuery], Slices[Json | None]] = _no_jetstream
         #: the `jetstream` member of `/varz`; None: JetStream is disabled
         self.jetstream_varz: Callable[[], Json | None] = _no_jetstream_varz
         self.jetstream_errors: Callable[[], JetStreamErrors] = JetStreamErrors
@@ -149,8 +150,9 @@ def _no_leaf_links(query: LeafzQuery) -> list[Json]:
     return []
 
 
-def _no_jetstream(query: JszQuery) -> Json | None:
+def _no_jetstream(query: JszQuery) -> Slices[Json | None]:
     return None
+    yield  # a generator without slices
 
 
 def _no_jetstream_varz() -> Json | None:

@@ -22,6 +22,7 @@ from eyot_daemon.monitor.process import redacted
 from eyot_daemon.monitor.system_services import SystemServices
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.router.providers import HealthzQuery, LeafzQuery
+from eyot_daemon.turn.slices import Slices
 from eyot_wire.status import LinkStatus, StreamStatus
 from support.broker import Raw, Running, running
 
@@ -188,6 +189,12 @@ async def test_healthz_asks_everybody(up: Running, http: httpx.AsyncClient) -> N
     assert (asked[-1].account, asked[-1].stream) == ("A", "S")
 
 
+def _whole(page: dict[str, object]) -> Slices[dict[str, object]]:
+    """A page of one slice."""
+    yield
+    return page
+
+
 async def test_other_rooms_provide_their_share(up: Running, http: httpx.AsyncClient) -> None:
     providers = up.broker.providers
     providers.links = lambda: [LinkStatus(name="hub", account="A", role="spoke", state="up")]
@@ -195,7 +202,7 @@ async def test_other_rooms_provide_their_share(up: Running, http: httpx.AsyncCli
         StreamStatus(account="A", name="S", messages=1, bytes=2, first_seq=1, last_seq=1, committed_seq=1)
     ]
     providers.leafz = lambda query: [{"name": "hub", "account": query.account}]
-    providers.jsz = lambda query: {"streams": 1, "limit": query.limit}
+    providers.jsz = lambda query: _whole({"streams": 1, "limit": query.limit})
     status = await page(http, "/eyot/status")
     assert status["server_name"] == "edge"
     assert status["links"][0]["state"] == "up"

@@ -22,6 +22,7 @@ from eyot_daemon.process.logs import Logs
 from eyot_daemon.process.service import AnyService, ReloadSteps, Runtime, Step
 from eyot_daemon.router.providers import HealthzQuery, JszQuery, LeafzQuery, Unhealthy
 from eyot_daemon.server import Server
+from eyot_daemon.turn.slices import at_once
 
 BEFORE = """
 listen: "127.0.0.1:-1"
@@ -160,7 +161,7 @@ class Edge:
         everything = JszQuery(accounts=True, streams=True, consumers=True, config=True)
         page = {
             "varz": varz(clients, CpuMeter(), Counter()),
-            "jsz": pages_of_accounts.jsz(broker, everything),
+            "jsz": at_once(pages_of_accounts.jsz(broker, everything)),
             "leafz": pages_of_accounts.leafz(broker, LeafzQuery()),
             "accounts": {name: pages_of_accounts.accountz(broker, name) for name in sorted(broker.accounts)},
             "health": healthz(clients, HealthzQuery()),

@@ -19,6 +19,7 @@ from eyot_daemon.router.account_setup import set_up_accounts
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.router.subscription import Origin, Subscription
 from eyot_daemon.turn.clock import ManualClock
+from eyot_daemon.turn.slices import at_once
 from eyot_wire.info import ClientConnect
 from support.plain_transport import Wire
 
@@ -160,7 +161,7 @@ def test_its_end_is_remembered_as_that_of_any_client() -> None:
     assert wire.closed
     assert client.account is None
     assert fixture.broker.subscriptions == 0
-    (row,) = connz(fixture.clients, ConnzQuery(state="closed", subscriptions="1"))["connections"]
+    (row,) = at_once(connz(fixture.clients, ConnzQuery(state="closed", subscriptions="1")))["connections"]
     assert (row["reason"], row["subscriptions"], row["subscriptions_list"]) == ("Server Shutdown", 1, ["a.b"])
 
 

@@ -18,6 +18,7 @@ from eyot_daemon.monitor import server as monitor_server
 from eyot_daemon.monitor.page.recent_log import RecentLog
 from eyot_daemon.process.service import ReloadSteps, Runtime
 from eyot_daemon.router.providers import HealthzQuery, JszQuery, LeafzQuery, Unhealthy
+from eyot_daemon.turn.slices import at_once
 from eyot_serving.http_messages import HttpResponse
 from eyot_wire.go.time import ns_to_rfc3339
 
@@ -71,7 +72,7 @@ class SupportBundle:
             "page.json": PageReporter(clients, self.recent).report(),
             "healthz.json": monitor_server.healthz(clients, HealthzQuery(details=True)),
             "leafz.json": monitor_accounts.leafz(broker, LeafzQuery()),
-            "jsz.json": monitor_accounts.jsz(broker, jsz),
+            "jsz.json": at_once(monitor_accounts.jsz(broker, jsz)),
         }
         if (history := self._history()) is not None:
             pages["history.json"] = history
