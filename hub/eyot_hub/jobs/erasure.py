@@ -110,6 +110,7 @@ class Eraser:
             *((f"silver/{one.name}", rows) for one in self._config.silver),
             *((f"gold/{one.name}", rows) for one in self._config.gold),
             ("fleet_files", rows),
+            ("fleet_statuses", rows),
             ("fleet", rows),
             ("devices", rows),
         ]

@@ -47,7 +47,7 @@ class Range(NamedTuple):
 class FileRows:
     """For mapInArrow: converts files, given by path and partition, to their rows.
 
-    `ranges`: wanted rows by stream; None: all rows.
+    `partition_by`: columns that the list of files gives, `path` may be one. `ranges`: wanted rows by stream; None: all rows.
     """
 
     def __init__(

@@ -1,18 +1,8 @@
-"""The table `fleet_files`: what each file of silver holds of each device, so that `fleet` reads only files that are new.
-
-Files never change, so a summary stays valid as long as its file is in silver. Compaction, retention, erasure and
-backfill replace files; the summaries of files that are gone do not count, and leave with the next rewrite of the
-table. The table is only a shortcut: when it is deleted, the next run reads all of silver.
-
-A process that goes on keeps the sums of each device, and adds new files to them. It adds up the whole table again when a
-file of the sums has left silver, or when another process has written to the table.
-"""
+"""The table `fleet_files`: what each file of silver holds of each device (`summary_table.py`)."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -24,15 +14,12 @@ from pyspark.sql import SparkSession
 from eyot_hub import columns
 from eyot_hub.grouping import grouped
 from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.erasures import named
 from eyot_hub.jobs.file_rows import codes, row_groups
 from eyot_hub.jobs.files import Place
-from eyot_hub.jobs.lake import open_table
 from eyot_hub.jobs.silver import silver_table
-from eyot_hub.jobs.table import Fenced, LakeTable
+from eyot_hub.jobs.summary_table import SummaryTable
+from eyot_hub.jobs.table import LakeTable
 from eyot_hub.jobs.table_format import TableFile
-
-log = logging.getLogger(__name__)
 
 FLEET_FILES: Final = "fleet_files"
 LATE_S: Final = 60.0
@@ -49,7 +36,6 @@ SCHEMA: Final = pa.schema(
         ("delays", pa.binary()),  # how many readings have a delay of each class, `_CLASS` each
     ]
 )
-FILES_MAX: Final = 8  # of the table, before it is rewritten: every run reads all of them
 _READ: Final = pa.schema([("device", pa.string()), ("event_time", columns.TIMESTAMP), ("stored_at", columns.TIMESTAMP)])
 #: Classes of delays: each is 2 % wider than the one before. Class 0: none, or an event ahead of the hub's clock.
 _CLASS: Final = np.dtype([("number", "<i4"), ("count", "<i8")])
@@ -59,125 +45,35 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class _Sums:
-    """The sums of all silver files that a version of the table had summaries of."""
-
-    rows: pa.Table  # one for each device, with the columns of the table but no path
-    paths: frozenset[str]
-    table_id: str
-    version: int
-    rewrite: bool = False  # most rows of the table are of files that have left
-
-
-class FileSummaries:
-    """The summaries of all silver tables of a configuration; each call of `found` continues the one before."""
+class FileSummaries(SummaryTable[pa.Table]):
+    """The summaries of all silver tables of a configuration. They add up to rows of which `by_device` makes the figures."""
 
     def __init__(self, spark: SparkSession, config: Config) -> None:
-        self._spark = spark
-        self._config = config
-        self.table = open_table(config.lake, FLEET_FILES, SCHEMA)
+        super().__init__(spark, config, FLEET_FILES, SCHEMA)
         self._silver: list[LakeTable] = []
-        self._sums: _Sums | None = None
-        self.files_read = 0  # of silver, by the last `found`
-        self.recounted = False  # whether the last `found` added up the whole table
 
-    def found(self) -> pa.Table:
-        """Return rows of which `by_device` makes the figures of silver's present files; read and keep those that are missing."""
-        self.table.refresh()
-        self.files_read = 0
-        files = [(table, table.files()) for table in self._silver_tables()]
-        present = frozenset(file.path for _, held in files for file in held)
-        sums, self._sums = self._sums, None
-        self.recounted = sums is None or not self._holds(sums, present)
-        if sums is None or self.recounted:
-            sums = self._recount(present)
-        fresh: list[pa.Table] = []
-        for table, held in files:
-            fresh += self._summarised(table, [file for file in held if file.path not in sums.paths])
-        rows = merged(pa.concat_tables([sums.rows, *fresh])) if fresh else sums.rows
-        if self._keep(fresh, present, everything=sums.rewrite):
-            self._sums = _Sums(rows, present, self.table.table_id, self.table.version)
-        return rows
-
-    def _silver_tables(self) -> list[LakeTable]:
-        """Return silver's tables as they are now."""
+    def _sources(self) -> list[tuple[LakeTable, list[TableFile]]]:
         if not self._silver:
             self._silver = [silver_table(self._config, silver) for silver in self._config.silver]
         else:
             for table in self._silver:
                 table.refresh()
-        return self._silver
+        return [(table, table.files()) for table in self._silver]
 
-    def _holds(self, sums: _Sums, present: frozenset[str]) -> bool:
-        """Return whether the sums are of present files only, and nobody else has written to the table."""
-        same = (sums.table_id, sums.version) == (self.table.table_id, self.table.version)
-        return same and sums.paths <= present
-
-    def _recount(self, present: frozenset[str]) -> _Sums:
-        """Return the sums of the present files that the table has summaries of."""
-        held = self._rows(self.table.files())
-        kept = _of_files(held, present)
-        paths = frozenset(pc.unique(kept.column("path")).to_pylist())
-        rewrite = held.num_rows > 2 * kept.num_rows
-        return _Sums(merged(kept), paths, self.table.table_id, self.table.version, rewrite)
-
-    def _rows(self, files: Sequence[TableFile]) -> pa.Table:
-        """Return the rows of files of the table."""
-        read = row_groups(self.table.spec.place, [file.path for file in files], SCHEMA)
-        return pa.concat_tables([SCHEMA.empty_table(), *read])
-
-    def _summarised(self, table: LakeTable, files: Sequence[TableFile]) -> list[pa.Table]:
-        """Read files of silver in tasks; return their summaries."""
-        self.files_read += len(files)
-        if not files:
-            return []
+    def _summarised(self, table: LakeTable, files: Sequence[TableFile]) -> pa.Table:
         context, place = self._spark.sparkContext, table.spec.place
         context.setJobDescription(f"fleet: {len(files)} new files of {table.root}")
         groups = grouped([file.path for file in files], [file.rows for file in files], context.defaultParallelism)
         rows: list[dict[str, Any]] = (
             context.parallelize(groups, len(groups)).flatMap(lambda paths: summaries(place, paths)).collect()
         )
-        return [pa.Table.from_pylist(rows, SCHEMA)]
+        return pa.Table.from_pylist(rows, SCHEMA)
 
-    def _keep(self, fresh: list[pa.Table], present: frozenset[str], *, everything: bool) -> bool:
-        """Store new summaries, and write files of the table again, when they are many or `everything`.
+    def _total(self, rows: pa.Table) -> pa.Table:
+        return merged(rows)
 
-        What does not count leaves with them. Returns whether the table has all summaries of present files.
-        """
-        files = self.table.files()
-        old = files if everything else _joinable(files) if len(files) >= FILES_MAX else []
-        if not fresh and not old:
-            return True
-        writer = self.table.spec.writer()
-        for part in [_of_files(self._rows(old), present), *fresh]:
-            if part.num_rows:
-                writer.write(part, ())
-        written = writer.finish()
-        try:
-            # An erasure that came in between has removed its device's rows, which these may name.
-            self.table.commit(written, named(self.table), old)
-        except Fenced as fenced:  # the next run reads these files again
-            log.info("summaries are not kept this time: %s", fenced)
-            self.table.spec.writer().discard(written)
-            return False
-        return True
-
-
-def _of_files(rows: pa.Table, present: frozenset[str]) -> pa.Table:
-    return rows.filter(pc.is_in(rows.column("path"), pa.array(sorted(present), pa.string())))
-
-
-def _joinable(files: Sequence[TableFile]) -> list[TableFile]:
-    """Return small files, so that a row is written again a number of times that grows by the logarithm of all rows."""
-    joined: list[TableFile] = []
-    rows = 0
-    for file in sorted(files, key=lambda one: one.rows):
-        if len(joined) > len(files) // 2 and file.rows > rows:
-            break
-        joined.append(file)
-        rows += file.rows
-    return joined
+    def _added(self, total: pa.Table, fresh: pa.Table) -> pa.Table:
+        return merged(pa.concat_tables([total, fresh]))
 
 
 def summaries(place: Place, paths: Iterable[str]) -> Iterator[dict[str, Any]]:

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from eyot_hub.columns import TIMESTAMP
 from eyot_hub.errors import HubError
 from eyot_hub.jobs.bronze import bronze_table, row_ids, table_position
 from eyot_hub.jobs.config import Config
 from eyot_hub.jobs.coverage import ORIGIN
-from eyot_hub.jobs.device_statuses import statuses_by_device
+from eyot_hub.jobs.device_statuses import StatusSummaries
 from eyot_hub.jobs.erasures import named
 from eyot_hub.jobs.file_summaries import FileSummaries, by_device
 from eyot_hub.jobs.gaps import QUESTION_S, origins_table
@@ -71,6 +71,7 @@ class Fleet:
         self._config = config
         self.table = open_table(config.lake, "fleet", FLEET_SCHEMA)
         self._summaries: FileSummaries | None = None
+        self._statuses: StatusSummaries | None = None
 
     def run(self) -> list[dict[str, Any]]:
         """Replace the table with the present fleet; return its rows by device.
@@ -79,19 +80,22 @@ class Fleet:
         """
         self.table.refresh()
         erased = named(self.table)
-        devices = self._readings().join(self._backlogs(), "device", "left")
-        known_until = self._known_until() if self._config.fleet.subjects else {}
-        devices = devices.join(statuses_by_device(self._spark, self._config, known_until), "device", "full_outer")
-        devices = devices.withColumn("computed_at", F.current_timestamp())
-        rows: list[dict[str, Any]] = devices.select(*FLEET_SCHEMA.names).orderBy("device").toArrow().to_pylist()
+        backlogs, computed = self._backlogs(), {"computed_at": datetime.now(UTC)}
+        found = {one["device"]: {**one, "backlog": backlogs.get(one["device"])} for one in self._readings()}
+        for device, figures in self._reported().items():
+            found[device] = {**found.get(device, {}), **figures}
+        empty = dict.fromkeys(FLEET_SCHEMA.names)
+        made = [{**empty, **found[device], **computed, "device": device} for device in sorted(found)]
+        rows: list[dict[str, Any]] = pa.Table.from_pylist(made, FLEET_SCHEMA).to_pylist()
         self.table.replace(rows, erased)
         return rows
 
-    def _readings(self) -> DataFrame:
+    def _readings(self) -> list[dict[str, Any]]:
+        """Return the devices' figures from silver."""
         self._summaries = self._summaries or FileSummaries(self._spark, self._config)
         found = self._summaries.found()
         if not found.num_rows:
-            return self.table.dataframe(self._spark, []).select(*FLEET_SCHEMA.names[:9])
+            return []
         rows = by_device(found, (0.5, 0.95))
         figures = {
             "device": rows.column("device"),
@@ -102,7 +106,15 @@ class Fleet:
             "delay_s_max": pc.divide(rows.column("delay_max_us").cast(pa.float64()), 1e6),
             "late_readings": rows.column("late_readings"),
         }
-        return self._spark.createDataFrame(pa.table(figures))
+        made: list[dict[str, Any]] = pa.table(figures).to_pylist()
+        return made
+
+    def _reported(self) -> dict[str, dict[str, Any]]:
+        """Return the devices' figures from their own statuses."""
+        if not self._config.fleet.subjects:
+            return {}
+        self._statuses = self._statuses or StatusSummaries(self._spark, self._config)
+        return self._statuses.figures(self._known_until())
 
     def _known_until(self) -> dict[str, int]:
         """Return for each stream that bronze lags behind the stored time of its last message in bronze.
@@ -129,9 +141,15 @@ class Fleet:
             planner.close()
         return found
 
-    def _backlogs(self) -> DataFrame:
-        origins = origins_table(self._config).dataframe(self._spark)
-        known = origins.where((F.col("kind") == ORIGIN) & F.col("last_sequence").isNotNull())
-        left = F.greatest(F.col("last_sequence") - F.col("last_in_table"), F.lit(0))
-        newest = known.groupBy("domain", "stream").agg(F.max_by(left, "epoch").alias("left"))
-        return newest.groupBy(F.col("domain").alias("device")).agg(F.sum("left").alias("backlog"))
+    def _backlogs(self) -> dict[str, int]:
+        """Return by device how many messages of its origin's newest epochs are not in the table."""
+        newest: dict[tuple[str, str], tuple[int, int]] = {}
+        for row in origins_table(self._config).to_pylist():
+            if row["kind"] == ORIGIN and row["last_sequence"] is not None:
+                left = max(row["last_sequence"] - row["last_in_table"], 0) if row["last_in_table"] is not None else 0
+                place = row["domain"], row["stream"]
+                newest[place] = max(newest.get(place, (-1, 0)), (row["epoch"], left))
+        found: dict[str, int] = {}
+        for (domain, _), (_, left) in newest.items():
+            found[domain] = found.get(domain, 0) + left
+        return found

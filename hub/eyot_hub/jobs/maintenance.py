@@ -34,6 +34,7 @@ _OTHERS: Final = (
     "origins",
     "fleet",
     "fleet_files",
+    "fleet_statuses",
     "devices",
     "quality",
     "replays",

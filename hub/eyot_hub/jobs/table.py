@@ -186,13 +186,18 @@ class LakeTable:
         files: Sequence[TableFile] | None = None,
         columns: Sequence[str] | None = None,
         ranges: Mapping[str, Sequence[Range]] | None = None,
+        *,
+        with_path: bool = False,
     ) -> DataFrame:
         """Return the rows of the given files (None: all) with the table's columns in order, or with `columns`.
 
-        `ranges`: only rows in one of their stream's ranges (for a table partitioned by streams). Tasks read the files
-        as they write them, by the storage's own options, which Spark does not know.
+        `ranges`: only rows in one of their stream's ranges (for a table partitioned by streams). `with_path`: and with
+        `path`, the row's file. Tasks read the files as they write them, by the storage's own options, which Spark does not
+        know.
         """
-        wanted = self._columns(columns)
+        wanted, of_file = self._columns(columns), self.spec.partition_by
+        if with_path:
+            wanted, of_file = wanted.append(pa.field("path", pa.string())), (*of_file, "path")
         schema = from_arrow_schema(wanted)
         chosen = self.files() if files is None else files
         if not chosen:
@@ -202,7 +207,7 @@ class LakeTable:
         tasks = max(1, min(len(chosen), spark.sparkContext.defaultParallelism))
         frame = spark.createDataFrame(listed)
         frame = frame.coalesce(1) if tasks == 1 else frame.repartition(tasks)
-        return frame.mapInArrow(FileRows(self.spec.place, wanted, self.spec.partition_by, ranges), schema)
+        return frame.mapInArrow(FileRows(self.spec.place, wanted, of_file, ranges), schema)
 
     def collected(
         self,
