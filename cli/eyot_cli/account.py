@@ -13,14 +13,14 @@ from nats.aio.client import Client
 from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeoutError
 
-from eyot_cli.api import ask
-from eyot_cli.command_client import PermissionViolation
-from eyot_cli.failure import Failure
-from eyot_cli.lazy import AliasGroup
-from eyot_cli.refusals import NoJetStream, Refusal
+from eyot_cli.connection.command_client import PermissionViolation
+from eyot_cli.connection.refusals import NoJetStream, Refusal
+from eyot_cli.connection.target import Target
+from eyot_cli.jetstream.api import ask
 from eyot_cli.server.reports import account_report
-from eyot_cli.show import console, count, print_json, print_line, print_table, size
-from eyot_cli.target import Target
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.lazy import AliasGroup
+from eyot_cli.terminal.show import console, count, print_json, print_line, print_table, size
 from eyot_wire.info import SubjectPermission
 from eyot_wire.jetstream.error_codes import JSNotEnabledForAccountErr
 from eyot_wire.user_info import USER_INFO, UserInfo, UserPermissions, user_info

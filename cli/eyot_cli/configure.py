@@ -19,10 +19,10 @@ import click
 import msgspec
 from msgspec import Struct
 
-from eyot_cli.failure import Failure
-from eyot_cli.private_files import remove, write_private
-from eyot_cli.show import print_json, print_line
-from eyot_cli.target import Target
+from eyot_cli.connection.target import Target
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import remove, write_private
+from eyot_cli.terminal.show import print_json, print_line
 from eyot_cli.upgrade.install.places import Places
 from eyot_cli.upgrade.status import read_last
 from eyot_wire.conf.errors import ConfError

@@ -13,45 +13,47 @@ from typing import Final
 
 import click
 
-from eyot_cli.anywhere import take_anywhere
-from eyot_cli.completion import ASKED_BY
-from eyot_cli.failure import Failure, OutputClosed
-from eyot_cli.lazy import LazyGroup, Place
-from eyot_cli.seconds import seconds
-from eyot_cli.show import print_line
-from eyot_cli.target import AT_ONCE, DEFAULT_CONTROL, DEFAULT_SERVER, Target, TlsFiles
+from eyot_cli.connection.anywhere import take_anywhere
+from eyot_cli.connection.target import AT_ONCE, DEFAULT_CONTROL, DEFAULT_SERVER, Target, TlsFiles
+from eyot_cli.terminal.completion import ASKED_BY
+from eyot_cli.terminal.failure import Failure, OutputClosed
+from eyot_cli.terminal.lazy import LazyGroup, Place
+from eyot_cli.terminal.show import print_line
+from eyot_cli.values.seconds import seconds
 from eyot_wire.closed_pipe import until_closed
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 #: Every command: where it is, and its line of help
 COMMANDS: Final = {
-    "status": Place("eyot_cli.status", "status", "Show links, streams, backlog and commits."),
-    "sync": Place("eyot_cli.sync", "sync", "Show what has reached the hub."),
-    "doctor": Place("eyot_cli.doctor", "doctor", "Check the installation, links and sourcing."),
-    "stream": Place("eyot_cli.streams", "stream", "List, make, change, read and delete streams."),
-    "consumer": Place("eyot_cli.consumers", "consumer", "List, make, change, read and delete consumers."),
+    "status": Place("eyot_cli.device.status", "status", "Show links, streams, backlog and commits."),
+    "sync": Place("eyot_cli.device.sync", "sync", "Show what has reached the hub."),
+    "doctor": Place("eyot_cli.device.doctor", "doctor", "Check the installation, links and sourcing."),
+    "stream": Place("eyot_cli.jetstream.streams", "stream", "List, make, change, read and delete streams."),
+    "consumer": Place("eyot_cli.jetstream.consumers", "consumer", "List, make, change, read and delete consumers."),
     "account": Place("eyot_cli.account", "account", "Show who this login is, and what its account uses."),
     "rtt": Place("eyot_cli.account", "rtt", "Measure round trips to the server."),
     "server": Place("eyot_cli.server.group", "server", "Check servers, and list those of the system account."),
-    "context": Place("eyot_cli.context_commands", "context", "Named connections, shared with the nats tool."),
-    "kv": Place("eyot_cli.buckets", "kv", "Key-value buckets."),
-    "object": Place("eyot_cli.objects", "objects", "Object buckets: files of any size."),
-    "backup": Place("eyot_cli.backups", "backup", "Back STREAM up into FOLDER, which is created."),
-    "restore": Place("eyot_cli.backups", "restore", "Restore a stream from the backup in FOLDER."),
+    "context": Place(
+        "eyot_cli.connection.context_commands", "context", "Named connections, shared with the nats tool."
+    ),
+    "kv": Place("eyot_cli.buckets.kv", "kv", "Key-value buckets."),
+    "object": Place("eyot_cli.buckets.objects", "objects", "Object buckets: files of any size."),
+    "backup": Place("eyot_cli.jetstream.backups", "backup", "Back STREAM up into FOLDER, which is created."),
+    "restore": Place("eyot_cli.jetstream.backups", "restore", "Restore a stream from the backup in FOLDER."),
     "check": Place("eyot_cli.offline", "check", "Verify every page, checksum and counter of a store."),
     "compact": Place("eyot_cli.offline", "compact", "Make a store smaller: rewrite it without deleted messages."),
-    "pub": Place("eyot_cli.pub", "publish", "Publish PAYLOAD (or standard input) to SUBJECT."),
-    "sub": Place("eyot_cli.sub", "subscribe", "Print messages published to SUBJECT."),
-    "request": Place("eyot_cli.request", "request", "Send a request to SUBJECT and print the answer."),
-    "reply": Place("eyot_cli.replies", "reply", "Answer requests on SUBJECT with PAYLOAD."),
+    "pub": Place("eyot_cli.messages.pub", "publish", "Publish PAYLOAD (or standard input) to SUBJECT."),
+    "sub": Place("eyot_cli.messages.sub", "subscribe", "Print messages published to SUBJECT."),
+    "request": Place("eyot_cli.messages.request", "request", "Send a request to SUBJECT and print the answer."),
+    "reply": Place("eyot_cli.messages.replies", "reply", "Answer requests on SUBJECT with PAYLOAD."),
     "top": Place("eyot_cli.top.command", "top", "Show connections and rates in the terminal."),
-    "events": Place("eyot_cli.events", "events", "Show advisories and metrics as they happen."),
+    "events": Place("eyot_cli.messages.events", "events", "Show advisories and metrics as they happen."),
     "bench": Place("eyot_cli.bench.commands", "bench", "Measure rates of messages."),
-    "report": Place("eyot_cli.reports", "report", "Compare streams of an account, or consumers of a stream."),
-    "trace": Place("eyot_cli.traces", "trace", "Show which way a message takes."),
+    "report": Place("eyot_cli.jetstream.reports", "report", "Compare streams of an account, or consumers of a stream."),
+    "trace": Place("eyot_cli.messages.traces", "trace", "Show which way a message takes."),
     "mqtt": Place("eyot_cli.mqtt.commands", "mqtt", "Publish and subscribe over MQTT; inspect sessions."),
     "support-bundle": Place(
-        "eyot_cli.support_bundle", "support_bundle", "Write state, log and configuration into one archive."
+        "eyot_cli.device.support_bundle", "support_bundle", "Write state, log and configuration into one archive."
     ),
     "passwd": Place("eyot_cli.passwd", "passwd", "Print a password's bcrypt hash, for the configuration."),
     "trust": Place("eyot_cli.trust.group", "trust", "Keep operators, accounts and users, in nsc's store."),
@@ -59,7 +61,7 @@ COMMANDS: Final = {
     "enrol": Place("eyot_cli.enrol.command", "enrol", "Enrol this device at a hub."),
     "configure": Place("eyot_cli.configure", "configure", "Apply what the hub desires of this device."),
     "upgrade": Place("eyot_cli.upgrade.commands", "upgrade", "Signed packages for devices, by rings."),
-    "completion": Place("eyot_cli.completion", "completion", "Print the completion script for SHELL."),
+    "completion": Place("eyot_cli.terminal.completion", "completion", "Print the completion script for SHELL."),
 }
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import click
 
-from eyot_cli.failure import Failure
-from eyot_cli.target import Target
+from eyot_cli.connection.target import Target
+from eyot_cli.terminal.failure import Failure
 
 PROGRAM = "eyot-check"
 #: Where the package keeps streams.

@@ -7,8 +7,8 @@ import sys
 import bcrypt
 import click
 
-from eyot_cli.failure import Failure
-from eyot_cli.show import print_line
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.show import print_line
 
 #: bcrypt ignores all further bytes.
 BYTES_MAX = 72

@@ -159,7 +159,7 @@ def test_what_has_no_room_says_what_to_do(eyot: Tool, tmp_path: Path, monkeypatc
         def write(self, _data: object) -> int:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("eyot_cli.backups.os.fdopen", lambda *_: Full())
+    monkeypatch.setattr("eyot_cli.jetstream.backups.os.fdopen", lambda *_: Full())
     expected = f"{tmp_path / 'kept' / 'stream.tar.s2'}: No space left on device: name a folder with more room"
     assert eyot.fails("stream", "backup", "SHORT", str(tmp_path / "kept")) == expected
     assert not (tmp_path / "kept").exists()

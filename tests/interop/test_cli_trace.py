@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from eyot_cli.main import main
-from eyot_cli.traces import Event, Report, Request, Server, lines, missing
+from eyot_cli.messages.traces import Event, Report, Request, Server, lines, missing
 from support.eyotd import Eyotd
 from support.nats_server import NatsServer, debian_version
 from support.newer_nats_server import NewerNatsServer

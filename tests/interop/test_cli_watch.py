@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-import eyot_cli.watch
+import eyot_cli.connection.watch
 from eyot_cli.main import main
 from support.eyotd import Eyotd
 
@@ -36,7 +36,7 @@ def watch(daemon: Eyotd, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
                 raise KeyboardInterrupt
             found(seconds)
 
-        monkeypatch.setattr(eyot_cli.watch, "sleep", pause)
+        monkeypatch.setattr(eyot_cli.connection.watch, "sleep", pause)
         code = main()
         out, err = capsys.readouterr()
         return code, out, err.rstrip("\n")  # click ends the line of ^C

@@ -8,8 +8,8 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from eyot_cli.failure import Failure
 from eyot_cli.main import cli
+from eyot_cli.terminal.failure import Failure
 
 #: Variables that would lead to other stores, or to other servers.
 _NONE = (

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from eyot_cli.anywhere import OptionBehind
+from eyot_cli.connection.anywhere import OptionBehind
 from eyot_cli.main import cli
 from eyot_cli.trust.group import trust
 from eyot_daemon.config.flags import _FLAGS

@@ -17,7 +17,7 @@ from eyot_sync.leaf.session import LeafSession
 ROOT = Path(__file__).parents[2]
 #: Who draws from a generator that is not the system's, and what for. None of it is a secret.
 CHANCES = {
-    "cli/eyot_cli/templates.py": "random texts in the answers of `eyot reply`",
+    "cli/eyot_cli/messages/templates.py": "random texts in the answers of `eyot reply`",
     "daemon/eyot_daemon/router/broker.py": "members of queue groups, samples, jitter, shares of mappings; the others are handed it",
     "daemon/eyot_daemon/router/core.py": "members of queue groups, samples, jitter, shares of mappings; the others are handed it",
     "daemon/eyot_daemon/monitor/system_events.py": "ids of events",

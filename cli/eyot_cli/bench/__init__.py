@@ -2,5 +2,5 @@
 
 Entry point: `commands.bench`. `counting.py` counts the messages in what a server sends, `load.py` sends and receives over
 connected clients, `results.py` prints rates.
-Imports of `eyot_cli` only the modules that all commands share.
+Imports `jetstream`, `connection`, `terminal` and `values`.
 """

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eyot_cli.api import ask
 from eyot_cli.bench.load import CountingParser, publish, publish_acknowledged, received, subscribe
 from eyot_cli.bench.results import Result, print_results
-from eyot_cli.failure import Failure
-from eyot_cli.names import subject_to_publish, subject_to_subscribe
-from eyot_cli.show import print_line
-from eyot_cli.sizes import size_bytes
-from eyot_cli.stream_changes import STREAM_DEFAULTS
-from eyot_cli.target import Target
+from eyot_cli.connection.target import Target
+from eyot_cli.jetstream.api import ask
+from eyot_cli.jetstream.stream_changes import STREAM_DEFAULTS
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.show import print_line
+from eyot_cli.values.names import subject_to_publish, subject_to_subscribe
+from eyot_cli.values.sizes import size_bytes
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
-    from eyot_cli.command_client import CommandClient
+    from eyot_cli.connection.command_client import CommandClient
 
 Command = Callable[..., None]
 

@@ -11,10 +11,10 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from eyot_cli.api import answer_of
 from eyot_cli.bench.counting import MessageCounter
 from eyot_cli.bench.results import Result
-from eyot_cli.failure import Failure
+from eyot_cli.jetstream.api import answer_of
+from eyot_cli.terminal.failure import Failure
 
 if TYPE_CHECKING:
     from nats.aio.client import Client

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from eyot_cli.show import console, count, print_json, print_table, size
-from eyot_cli.target import Target
+from eyot_cli.connection.target import Target
+from eyot_cli.terminal.show import console, count, print_json, print_table, size
 
 #: Share of a processor core above which the tool itself limits the rate.
 BUSY = 0.9

@@ -1,5 +1,4 @@
 """`eyot enrol`: a device makes its own key, gets its token from the hub with a one-time token, and links.
 
-Entry point: `command.enrol`. Runs on the device, as root. Imports `eyot_wire`, and of `eyot_cli` only the modules that
-all commands share, and the writing of private files.
+Entry point: `command.enrol`. Runs on the device, as root. Imports `connection`, `terminal` and `eyot_wire`.
 """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from eyot_cli.failure import Failure
+from eyot_cli.terminal.failure import Failure
 from eyot_wire.trust import nkey
 from eyot_wire.trust.enrolment import (
     ENROL,
@@ -24,7 +24,7 @@ from eyot_wire.trust.enrolment import (
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
-    from eyot_cli.target import Target
+    from eyot_cli.connection.target import Target
     from eyot_wire.trust.creds import Credentials
     from eyot_wire.trust.enrolment import Token
     from eyot_wire.trust.jwt import Claims

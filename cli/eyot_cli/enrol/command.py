@@ -16,12 +16,12 @@ from eyot_cli.enrol.files import DeviceFiles, Enrolment
 from eyot_cli.enrol.fragment import lines_to_add, write_fragment
 from eyot_cli.enrol.sealing import WITH_KEYS, unseal, write_drop_ins
 from eyot_cli.enrol.start import check_configuration, renew_daily, restart, until_linked
-from eyot_cli.failure import Failure
-from eyot_cli.show import print_json, print_line
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.show import print_json, print_line
 from eyot_wire.trust.enrolment import EnrolmentError, is_device_name, parse_token
 
 if TYPE_CHECKING:
-    from eyot_cli.target import Target
+    from eyot_cli.connection.target import Target
     from eyot_wire.trust.enrolment import Token
     from eyot_wire.trust.jwt import Claims
 

@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Struct
 
 from eyot_cli.enrol.sealing import seal, unseal, unseal_file
-from eyot_cli.failure import Failure
-from eyot_cli.private_files import make_folder, write_private
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import make_folder, write_private
 from eyot_wire.trust import nkey
 from eyot_wire.trust.creds import format_creds, format_sealed_creds, parse_creds
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eyot_cli.failure import Failure
-from eyot_cli.private_files import write_private
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import write_private
 from eyot_wire.conf.errors import ConfError
 from eyot_wire.conf.parser import parse_file
 from eyot_wire.device_requests import ANSWERS

@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from eyot_cli.failure import Failure
-from eyot_cli.private_files import write_private
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import write_private
 from eyot_wire.quoting import printable
 from eyot_wire.trust.nkey import NkeyError
 from eyot_wire.trust.sealed_key import CREDENTIAL, sealed_seed

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from eyot_cli.failure import Failure
+from eyot_cli.terminal.failure import Failure
 from eyot_wire.status import StatusReport
 
 if TYPE_CHECKING:
-    from eyot_cli.target import Target
+    from eyot_cli.connection.target import Target
 
 SERVICE: Final = "eyotd.service"
 TIMER: Final = "eyot-renew.timer"

@@ -1,5 +1,5 @@
 """`eyot fleet`: devices as a whole, each a user of an account: enrolment tokens, the service that answers, revocation.
 
 Entry point: `group.fleet`. The records are files beside nsc's store, where the keys that sign are.
-Imports `trust` and `eyot_wire`, and of `eyot_cli` only the modules that all commands share.
+Imports `trust`, `messages`, `connection`, `terminal` and `eyot_wire`.
 """

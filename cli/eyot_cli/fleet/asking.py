@@ -6,10 +6,10 @@ import asyncio
 import dataclasses
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from eyot_cli.failure import Failure
 from eyot_cli.fleet.login import own_login
 from eyot_cli.fleet.selection import select_group
-from eyot_cli.show import print_json, print_line, print_table
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.show import print_json, print_line, print_table
 from eyot_cli.trust.directories import Directories, Environment
 from eyot_cli.trust.session import Report, Session
 from eyot_wire.device_requests import PREFIX
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from nats.aio.client import Client
 
-    from eyot_cli.show import Piece
-    from eyot_cli.target import Target
+    from eyot_cli.connection.target import Target
+    from eyot_cli.terminal.show import Piece
 
 T = TypeVar("T")
 #: Exit status: a device did not answer.

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from eyot_cli.failure import Failure
 from eyot_cli.fleet.records import Records
-from eyot_cli.show import print_json, print_table
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.show import print_json, print_table
 from eyot_cli.trust.command import TrustCommand, account_option, in_changing_session, in_session
 from eyot_cli.trust.values import show_time
 from eyot_wire.quoting import printable

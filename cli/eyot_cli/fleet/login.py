@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eyot_cli.failure import Failure
+from eyot_cli.terminal.failure import Failure
 from eyot_cli.trust.claims import new_user
 from eyot_cli.trust.keystore import new_pair
 from eyot_cli.trust.session import Report, scoped_keys

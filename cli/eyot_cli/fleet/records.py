@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
-from eyot_cli.failure import Failure
-from eyot_cli.private_files import FILE_MODE, check_name, make_folder, remove, write_private
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import FILE_MODE, check_name, make_folder, remove, write_private
 from eyot_wire.trust.enrolment_record import EnrolledDevice
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from eyot_cli.failure import Failure
 from eyot_cli.fleet.pace import Pace
 from eyot_cli.fleet.records import Records, TokenRecord
-from eyot_cli.private_files import read_text
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import read_text
 from eyot_cli.trust.claims import new_user
 from eyot_cli.trust.session import Report, scoped_keys
 from eyot_cli.trust.store import body

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from eyot_cli.failure import Failure
 from eyot_cli.fleet.records import Records
-from eyot_cli.private_files import remove
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import remove
 from eyot_cli.trust.command import TrustCommand, account_option, in_changing_session
 from eyot_cli.trust.remote import find_remote, push_accounts, remote_options
 from eyot_cli.trust.resolver import UPDATE

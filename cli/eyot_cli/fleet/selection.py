@@ -5,8 +5,8 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from eyot_cli.failure import Failure
 from eyot_cli.fleet.records import Records
+from eyot_cli.terminal.failure import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from eyot_cli.failure import Failure
+from eyot_cli.connection.target import Target, said
 from eyot_cli.fleet.login import own_login
 from eyot_cli.fleet.registrar import Registrar
-from eyot_cli.messages import until_done
-from eyot_cli.show import print_line
-from eyot_cli.target import Target, said
+from eyot_cli.messages.common import until_done
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.show import print_line
 from eyot_cli.trust.command import TrustCommand, account_option, in_session
 from eyot_wire.quoting import printable
 from eyot_wire.trust.enrolment import ENROL, MAX_REQUEST, RENEW, EnrolmentAnswer

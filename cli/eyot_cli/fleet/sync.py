@@ -8,12 +8,12 @@ import click
 import msgspec
 from msgspec import Struct
 
-from eyot_cli.device import page
-from eyot_cli.failure import Failure
+from eyot_cli.connection.device import page
+from eyot_cli.connection.target import Target
 from eyot_cli.fleet.asking import asker, with_own_login
 from eyot_cli.fleet.selection import select_devices
-from eyot_cli.show import print_json, print_line, print_table, span
-from eyot_cli.target import Target
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.show import print_json, print_line, print_table, span
 from eyot_cli.trust.command import TrustCommand, account_option, in_session
 from eyot_wire.quoting import printable
 from eyot_wire.status import SyncReport

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from eyot_cli.failure import Failure
 from eyot_cli.fleet.records import Records, TokenRecord
 from eyot_cli.fleet.registrar import check_role
-from eyot_cli.private_files import write_private
-from eyot_cli.show import print_line
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import write_private
+from eyot_cli.terminal.show import print_line
 from eyot_cli.trust.claims import new_user
 from eyot_cli.trust.command import FOLDER, TrustCommand, account_option, in_changing_session
 from eyot_cli.trust.keystore import new_pair

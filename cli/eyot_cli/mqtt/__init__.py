@@ -2,5 +2,5 @@
 
 Entry point: `commands.mqtt`. `client.py` speaks the protocol with `eyot_wire.mqtt`; `publish.py` and `subscribe.py` use it;
 `sessions.py` and `retained.py` ask the daemon over NATS.
-Imports `eyot_wire`, and of `eyot_cli` only the modules that all commands share.
+Imports `jetstream`, `connection`, `terminal`, `values` and `eyot_wire`.
 """

@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from eyot_cli.failure import Failure
+from eyot_cli.connection.target import TIMEOUT_S, said
 from eyot_cli.mqtt.login import Listener, Login
-from eyot_cli.target import TIMEOUT_S, said
+from eyot_cli.terminal.failure import Failure
 from eyot_wire.mqtt import encoder
 from eyot_wire.mqtt.errors import MqttError
 from eyot_wire.mqtt.packet_types import NKEY_METHOD, V5

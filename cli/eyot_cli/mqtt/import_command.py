@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from eyot_cli.failure import Failure
+from eyot_cli.connection.target import Target
 from eyot_cli.mqtt.mosquitto_import import Importer, Note, read
 from eyot_cli.mqtt.mosquitto_users import read_passwords
-from eyot_cli.show import print_json, print_line
-from eyot_cli.target import Target
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.show import print_json, print_line
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 #: Exit status: something is not converted.

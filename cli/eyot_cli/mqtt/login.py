@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from eyot_cli.failure import Failure
-from eyot_cli.target import TIMEOUT_S, Target, TlsFiles
+from eyot_cli.connection.target import TIMEOUT_S, Target, TlsFiles
+from eyot_cli.terminal.failure import Failure
 from eyot_wire.mqtt.packet_types import V5
 from eyot_wire.trust.creds import Credentials, parse_creds
 from eyot_wire.trust.nkey import NkeyError

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from eyot_cli.failure import Failure
+from eyot_cli.terminal.failure import Failure
 
 
 def _words(text: str) -> frozenset[str]:

@@ -20,9 +20,9 @@ from typing import Final, NamedTuple
 
 import bcrypt
 
-from eyot_cli.failure import Failure
 from eyot_cli.mqtt.mosquitto_conf import Line, lines_of
 from eyot_cli.passwd import BYTES_MAX, COST
+from eyot_cli.terminal.failure import Failure
 from eyot_wire.mqtt import topics
 
 ACCESSES: Final = ("read", "write", "readwrite", "deny")

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import click
 
-from eyot_cli.failure import Failure
+from eyot_cli.connection.target import Target
 from eyot_cli.mqtt.client import READ_BYTES, MqttClient, Session
 from eyot_cli.mqtt.login import FILE, connection_options, options_of, user_properties
-from eyot_cli.show import console, count, print_json
-from eyot_cli.target import Target
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.show import console, count, print_json
 from eyot_wire.mqtt.packet_types import V5
 from eyot_wire.mqtt.properties import Properties
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 from nats.aio.client import Client
 
-from eyot_cli.failure import Failure
+from eyot_cli.connection.target import Target
 from eyot_cli.mqtt.sessions import asked_part
-from eyot_cli.show import console, count, print_json, print_table, size, span
-from eyot_cli.target import Target
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.show import console, count, print_json, print_table, size, span
 from eyot_wire.jetstream.mqtt_sessions import (
     RETAINED_DELETE,
     RETAINED_LIST,

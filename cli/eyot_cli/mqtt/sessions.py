@@ -8,10 +8,10 @@ import click
 import msgspec
 from nats.aio.client import Client
 
-from eyot_cli.api import ask
-from eyot_cli.failure import Failure
-from eyot_cli.show import console, count, print_json, print_table, size, span
-from eyot_cli.target import Target
+from eyot_cli.connection.target import Target
+from eyot_cli.jetstream.api import ask
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.show import console, count, print_json, print_table, size, span
 from eyot_wire.jetstream.mqtt_sessions import (
     SESSION_DELETE,
     SESSION_INFO,

@@ -8,11 +8,11 @@ from typing import Any
 import click
 import msgspec
 
+from eyot_cli.connection.target import Target
 from eyot_cli.mqtt.client import MqttClient, Session
 from eyot_cli.mqtt.login import connection_options, options_of, user_properties
-from eyot_cli.seconds import seconds
-from eyot_cli.show import print_json, print_payload
-from eyot_cli.target import Target
+from eyot_cli.terminal.show import print_json, print_payload
+from eyot_cli.values.seconds import seconds
 from eyot_wire.mqtt.packet_types import V5
 from eyot_wire.mqtt.packets import Publish, SubscriptionRequest
 from eyot_wire.mqtt.properties import Properties

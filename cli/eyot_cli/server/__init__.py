@@ -2,5 +2,5 @@
 
 Entry point: `group.server`, which lists servers. `checks.py` and `jetstream_checks.py` hold the checks, `result.py` how a check
 ends: its lines, measured values and exit status.
-Imports of `eyot_cli` only the modules that all commands share.
+Imports `buckets`, `messages`, `jetstream`, `connection`, `terminal` and `values`.
 """

@@ -10,8 +10,8 @@ import msgspec
 from nats.aio.client import Client
 from nats.errors import TimeoutError as NatsTimeoutError
 
-from eyot_cli.failure import Failure
-from eyot_cli.target import Target
+from eyot_cli.connection.target import Target
+from eyot_cli.terminal.failure import Failure
 
 #: Who asks: a user of the system account all of a server, any user its own account there.
 SERVER = "$SYS.REQ.SERVER.PING"

@@ -15,15 +15,15 @@ import click
 from nats.aio.client import Client
 from nats.errors import NoRespondersError
 
-from eyot_cli.ages import age_ns
-from eyot_cli.failure import Failure
-from eyot_cli.messages import parse_headers
-from eyot_cli.names import stream_name, subject_to_publish
-from eyot_cli.refusals import Refusal, no_responders
-from eyot_cli.seconds import seconds
+from eyot_cli.connection.refusals import Refusal, no_responders
+from eyot_cli.connection.target import Target
+from eyot_cli.jetstream.stored import get_stored
+from eyot_cli.messages.common import parse_headers
 from eyot_cli.server.result import Result, form_options, run_check
-from eyot_cli.stored import get_stored
-from eyot_cli.target import Target
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.values.ages import age_ns
+from eyot_cli.values.names import stream_name, subject_to_publish
+from eyot_cli.values.seconds import seconds
 from eyot_wire.jetstream import error_codes as codes
 from eyot_wire.trust.creds import parse_creds
 from eyot_wire.trust.jwt import decode

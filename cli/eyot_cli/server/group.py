@@ -10,16 +10,16 @@ import click
 import msgspec
 from nats.aio.client import Client
 
-from eyot_cli.ages import age_ns
-from eyot_cli.failure import Failure
-from eyot_cli.lazy import AliasGroup
+from eyot_cli.connection.target import Target
 from eyot_cli.server.asking import answers
 from eyot_cli.server.checks import connection, credential, message, request
 from eyot_cli.server.jetstream_checks import consumer, jetstream, kv, stream
 from eyot_cli.server.reports import report
 from eyot_cli.server.result import Result, form_options, run_check, take_form
-from eyot_cli.show import count, print_json, print_line, print_table, size, span
-from eyot_cli.target import Target
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.lazy import AliasGroup
+from eyot_cli.terminal.show import count, print_json, print_line, print_table, size, span
+from eyot_cli.values.ages import age_ns
 
 #: What `eyot server request` asks for, and the subject's last word.
 _PAGES = {

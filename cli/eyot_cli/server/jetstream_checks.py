@@ -12,15 +12,15 @@ from typing import Any, TypeVar
 
 import click
 
-from eyot_cli.ages import age_ns
-from eyot_cli.api import ask
-from eyot_cli.failure import Failure
-from eyot_cli.kv_entries import PUT, operation_of
-from eyot_cli.names import bucket_name, key_to_read, stream_name
-from eyot_cli.refusals import Refusal, in_bucket
+from eyot_cli.buckets.kv_entries import PUT, operation_of
+from eyot_cli.connection.refusals import Refusal, in_bucket
+from eyot_cli.connection.target import Target
+from eyot_cli.jetstream.api import ask
+from eyot_cli.jetstream.stored import get_stored
 from eyot_cli.server.result import Result, form_options, run_check
-from eyot_cli.stored import get_stored
-from eyot_cli.target import Target
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.values.ages import age_ns
+from eyot_cli.values.names import bucket_name, key_to_read, stream_name
 from eyot_wire.jetstream import error_codes as codes
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 import click
 from nats.aio.client import Client
 
-from eyot_cli.failure import Failure
-from eyot_cli.lazy import AliasGroup
+from eyot_cli.connection.target import Target
+from eyot_cli.connection.watch import watch_option, watched
+from eyot_cli.jetstream.stream_info import needed_level
 from eyot_cli.server.asking import ACCOUNT, SERVER, answers
-from eyot_cli.show import console, count, print_json, print_table, size
-from eyot_cli.stream_info import needed_level
-from eyot_cli.target import Target
-from eyot_cli.watch import watch_option, watched
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.lazy import AliasGroup
+from eyot_cli.terminal.show import console, count, print_json, print_table, size
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: Connections that a server tells in one answer.

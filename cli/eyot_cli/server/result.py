@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from eyot_cli.failure import Failure
-from eyot_cli.private_files import write_private
-from eyot_cli.show import print_line, print_table
-from eyot_cli.target import Target
+from eyot_cli.connection.target import Target
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import write_private
+from eyot_cli.terminal.show import print_line, print_table
 
 F = TypeVar("F", bound=Callable[..., Any])
 FORMATS = ("nagios", "json", "prometheus", "text")

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from eyot_cli.failure import Failure
-from eyot_cli.private_files import write_private
-from eyot_cli.seconds import seconds
-from eyot_cli.show import print_json, print_line, print_raw
-from eyot_cli.target import Target
+from eyot_cli.connection.target import Target
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import write_private
+from eyot_cli.terminal.show import print_json, print_line, print_raw
 from eyot_cli.top.figures import SORT_KEYS, Connz, Reading, Varz, reading
 from eyot_cli.top.host_names import HostNames
 from eyot_cli.top.screen import HELP, Form, lines
 from eyot_cli.top.sources import Source, over_http, over_link, over_system_account
 from eyot_cli.top.terminal import is_terminal, screen
+from eyot_cli.values.seconds import seconds
 
 if TYPE_CHECKING:
     from nats.aio.client import Client

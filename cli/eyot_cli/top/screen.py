@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from eyot_cli.show import count, size
+from eyot_cli.terminal.show import count, size
 from eyot_wire.quoting import printable
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from eyot_cli.device import report
-from eyot_cli.failure import Failure
-from eyot_cli.target import TIMEOUT_S, Target
+from eyot_cli.connection.device import report
+from eyot_cli.connection.target import TIMEOUT_S, Target
+from eyot_cli.terminal.failure import Failure
 from eyot_cli.top.figures import Connz, Varz
 from eyot_wire.device_requests import TOP, TOP_CONNECTIONS_MAX, TopRequest
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import click
 
-from eyot_cli.failure import Failure
-from eyot_cli.private_files import check_name, remove
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import check_name, remove
 from eyot_cli.trust.claims import (
     GENERATE,
     add_signing_keys,

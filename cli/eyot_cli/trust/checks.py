@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from eyot_cli.failure import Failure
-from eyot_cli.private_files import read_text
-from eyot_cli.show import Piece, print_json, print_table
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import read_text
+from eyot_cli.terminal.show import Piece, print_json, print_table
 from eyot_cli.trust.command import TrustCommand, account_option, in_session
 from eyot_cli.trust.grants import has_grant
 from eyot_cli.trust.session import Session, account_keys, account_mistakes, scoped_keys

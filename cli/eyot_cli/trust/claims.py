@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-from eyot_cli.failure import Failure
+from eyot_cli.terminal.failure import Failure
 from eyot_cli.trust.grants import UNLIMITED
 from eyot_cli.trust.session import Report, Session, scoped_keys
 from eyot_cli.trust.store import body

@@ -10,9 +10,9 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from eyot_cli.anywhere import OptionBehind
-from eyot_cli.failure import Failure
-from eyot_cli.target import Target
+from eyot_cli.connection.anywhere import OptionBehind
+from eyot_cli.connection.target import Target
+from eyot_cli.terminal.failure import Failure
 from eyot_cli.trust.directories import Directories, Environment
 from eyot_cli.trust.session import Report, Session
 

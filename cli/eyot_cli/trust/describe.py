@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from eyot_cli.failure import Failure
-from eyot_cli.private_files import read_text, write_private
-from eyot_cli.show import Piece, print_json, print_line, print_table, size
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import read_text, write_private
+from eyot_cli.terminal.show import Piece, print_json, print_line, print_table, size
 from eyot_cli.trust.command import TrustGroup, account_option, in_session, name_options
 from eyot_cli.trust.session import Session
 from eyot_cli.trust.store import body

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from eyot_cli.failure import Failure
-from eyot_cli.private_files import write_private
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import write_private
 from eyot_cli.trust.store import NSC_FILE, OperatorStore
 from eyot_wire.quoting import printable
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from eyot_cli.show import print_json, print_table
+from eyot_cli.terminal.show import print_json, print_table
 from eyot_cli.trust.command import TrustCommand, TrustGroup, in_session
 from eyot_cli.trust.session import Session
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import click
 
-from eyot_cli import contexts
-from eyot_cli.failure import Failure
-from eyot_cli.private_files import read_text, write_private
-from eyot_cli.show import print_json, print_line
+from eyot_cli.connection import contexts
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import read_text, write_private
+from eyot_cli.terminal.show import print_json, print_line
 from eyot_cli.trust.command import TrustCommand, account_option, in_session
 from eyot_cli.trust.keystore import ROLES, new_pair
 from eyot_cli.trust.session import Session

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from eyot_cli.failure import Failure
+from eyot_cli.terminal.failure import Failure
 from eyot_cli.trust.session import Report
 from eyot_cli.trust.values import parse_duration, parse_number, split_list
 from eyot_wire.quoting import printable

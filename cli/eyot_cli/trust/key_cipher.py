@@ -19,8 +19,8 @@ import click
 import msgspec
 from msgspec import Struct
 
-from eyot_cli.failure import Failure
-from eyot_cli.private_files import read_text, write_private
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import read_text, write_private
 
 FILE: Final = "encrypted.json"
 VARIABLE: Final = "EYOT_TRUST_PASSPHRASE_FILE"

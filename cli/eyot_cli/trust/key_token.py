@@ -17,8 +17,8 @@ import click
 import msgspec
 from msgspec import Struct
 
-from eyot_cli.failure import Failure
-from eyot_cli.private_files import read_text, remove, write_private
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import read_text, remove, write_private
 from eyot_wire.quoting import printable
 from eyot_wire.trust import nkey
 

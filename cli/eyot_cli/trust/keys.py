@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import click
 
-from eyot_cli.failure import Failure
-from eyot_cli.private_files import read_text, write_private
-from eyot_cli.show import print_json, print_table
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import read_text, write_private
+from eyot_cli.terminal.show import print_json, print_table
 from eyot_cli.trust.command import FOLDER, TrustGroup, account_option, in_changing_session, in_session
 from eyot_cli.trust.keystore import ROLES, SUFFIX, KeyPair
 from eyot_cli.trust.session import Session, account_keys, account_mistakes

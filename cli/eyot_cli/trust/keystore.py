@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from eyot_cli.failure import Failure
-from eyot_cli.private_files import check_name, make_folder, read_text, remove, write_private
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import check_name, make_folder, read_text, remove, write_private
 from eyot_cli.trust import key_cipher, key_token
 from eyot_cli.trust.key_cipher import KeyCipher
 from eyot_cli.trust.key_token import KeyToken

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import click
 import httpx
 
-from eyot_cli.failure import Failure
+from eyot_cli.terminal.failure import Failure
 from eyot_cli.trust.claims import (
     add_signing_keys,
     edit_tags,

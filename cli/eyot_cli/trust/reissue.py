@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from eyot_cli.failure import Failure
+from eyot_cli.terminal.failure import Failure
 from eyot_cli.trust.command import TrustGroup, in_changing_session
 from eyot_cli.trust.session import Session, operator_keys
 from eyot_cli.trust.store import body

@@ -12,9 +12,9 @@ import click
 import httpx
 from nats.aio.client import Client
 
-from eyot_cli.failure import Failure
-from eyot_cli.private_files import read_text
-from eyot_cli.target import Target
+from eyot_cli.connection.target import Target
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import read_text
 from eyot_cli.trust.checks import account_issues
 from eyot_cli.trust.claims import new_user
 from eyot_cli.trust.command import TrustCommand, account_option, in_changing_session, in_session

@@ -15,7 +15,7 @@ import msgspec
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from eyot_cli.failure import Failure
+from eyot_cli.terminal.failure import Failure
 from eyot_wire.quoting import printable
 
 UPDATE: Final = "$SYS.REQ.CLAIMS.UPDATE"

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import click
 
-from eyot_cli.failure import Failure
-from eyot_cli.show import print_json, print_table
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.show import print_json, print_table
 from eyot_cli.trust.command import TrustGroup, account_option, in_changing_session, in_session
 from eyot_cli.trust.session import Session
 from eyot_cli.trust.sharing import account_key, find_export

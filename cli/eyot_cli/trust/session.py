@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eyot_cli.failure import Failure
-from eyot_cli.private_files import read_text, write_private
-from eyot_cli.show import print_json, print_line
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import read_text, write_private
+from eyot_cli.terminal.show import print_json, print_line
 from eyot_cli.trust.directories import Environment
 from eyot_cli.trust.keystore import ROLES, KeyPair, Keystore
 from eyot_cli.trust.store import OperatorStore, body

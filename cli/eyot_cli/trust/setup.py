@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from eyot_cli.failure import Failure
-from eyot_cli.private_files import check_name, make_folder, remove
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import check_name, make_folder, remove
 from eyot_cli.trust import key_token
 from eyot_cli.trust.accounts import make_account
 from eyot_cli.trust.claims import new_user

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import click
 
-from eyot_cli.failure import Failure
-from eyot_cli.private_files import read_text, write_private
-from eyot_cli.show import print_line
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import read_text, write_private
+from eyot_cli.terminal.show import print_line
 from eyot_cli.trust.claims import edit_times
 from eyot_cli.trust.command import TrustCommand, account_option, in_changing_session, in_session, time_options
 from eyot_cli.trust.session import Session

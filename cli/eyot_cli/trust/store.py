@@ -10,8 +10,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from eyot_cli.failure import Failure
-from eyot_cli.private_files import check_name, make_folder, read_text, remove, write_private
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import check_name, make_folder, read_text, remove, write_private
 from eyot_wire.quoting import printable
 from eyot_wire.trust.jwt import JwtError
 from eyot_wire.trust.jwt_sign import ClaimMembers, decode_members

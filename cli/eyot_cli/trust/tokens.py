@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from eyot_cli.failure import Failure
+from eyot_cli.terminal.failure import Failure
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 

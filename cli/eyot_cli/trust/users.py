@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from eyot_cli.failure import Failure
-from eyot_cli.private_files import check_name, remove
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import check_name, remove
 from eyot_cli.trust.claims import edit_tags, edit_times, new_user
 from eyot_cli.trust.command import (
     TrustCommand,

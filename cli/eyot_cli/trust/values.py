@@ -8,7 +8,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from eyot_cli.failure import Failure
+from eyot_cli.terminal.failure import Failure
 from eyot_wire.quoting import printable
 
 _SPAN: Final = re.compile(r"(-?\d+)([mhdMyw])")

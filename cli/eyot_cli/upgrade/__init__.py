@@ -2,5 +2,5 @@
 
 Entry point: `commands.upgrade`. `manifest.py` decides what a device may install, `signing.py` signs and verifies,
 `versions.py` and `package.py` know Debian's formats, `bucket.py` reads a bucket or a mirror of one.
-Imports `trust` for writing private files, and of `eyot_cli` only the modules that all commands share.
+Imports `jetstream`, `connection`, `terminal` and `values`.
 """

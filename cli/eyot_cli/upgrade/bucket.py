@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from nats.js.api import DeliverPolicy
 
-from eyot_cli.stored import in_order
+from eyot_cli.jetstream.stored import in_order
 from eyot_cli.upgrade.signing import RefusedManifest
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
-    from eyot_cli.target import Target
+    from eyot_cli.connection.target import Target
 
 #: The id of an object's chunks is part of a subject.
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from eyot_cli.ages import age_ns
-from eyot_cli.answers import tell
-from eyot_cli.failure import Failure
-from eyot_cli.names import bucket_name
-from eyot_cli.private_files import write_private
-from eyot_cli.show import print_json, print_table, size
+from eyot_cli.connection.answers import tell
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import write_private
+from eyot_cli.terminal.show import print_json, print_table, size
 from eyot_cli.upgrade.bucket import ObjectRecord, list_objects
 from eyot_cli.upgrade.fetching import fetch_package
 from eyot_cli.upgrade.install.places import Places
@@ -36,11 +34,13 @@ from eyot_cli.upgrade.signing import (
     sign,
 )
 from eyot_cli.upgrade.status import read_status, show_status
+from eyot_cli.values.ages import age_ns
+from eyot_cli.values.names import bucket_name
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
-    from eyot_cli.target import Target
+    from eyot_cli.connection.target import Target
 
 FILE: Final = click.Path(dir_okay=False, path_type=Path)
 FOLDER: Final = click.Path(file_okay=False, path_type=Path)

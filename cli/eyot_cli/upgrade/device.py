@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from eyot_cli.failure import Failure
+from eyot_cli.terminal.failure import Failure
 from eyot_cli.upgrade.install.dpkg import INSTALLED, incomplete
 from eyot_cli.upgrade.manifest import PACKAGE, Device
 

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from eyot_cli.failure import Failure
-from eyot_cli.show import console, print_json, size
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.show import console, print_json, size
 from eyot_cli.upgrade.bucket import ObjectRecord, read_object
 from eyot_cli.upgrade.device import read_device
 from eyot_cli.upgrade.manifest import SUFFIX, Device, Manifest, choose
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from nats.aio.client import Client
 
-    from eyot_cli.target import Target
+    from eyot_cli.connection.target import Target
 
 #: Exit status when no package of the bucket is to be installed here.
 NOTHING_OPEN: Final = 3

@@ -12,7 +12,7 @@ from eyot_cli.upgrade.signing import SIGNED_MAX, OpenedManifest, RefusedManifest
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
-    from eyot_cli.target import Target
+    from eyot_cli.connection.target import Target
 
 
 class Offered(NamedTuple):

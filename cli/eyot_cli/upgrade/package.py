@@ -11,7 +11,7 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from eyot_cli.failure import Failure
+from eyot_cli.terminal.failure import Failure
 
 if TYPE_CHECKING:
     from pathlib import Path

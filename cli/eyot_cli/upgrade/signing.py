@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
-from eyot_cli.failure import Failure
-from eyot_cli.private_files import write_private
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import write_private
 from eyot_cli.upgrade.manifest import Manifest
 
 if TYPE_CHECKING:

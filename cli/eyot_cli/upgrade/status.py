@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from eyot_cli.show import Piece, console, print_table
+from eyot_cli.terminal.show import Piece, console, print_table
 from eyot_cli.upgrade.install import state
 from eyot_cli.upgrade.install.dpkg import Dpkg
 from eyot_cli.upgrade.install.places import SUFFIX, Places

@@ -10,9 +10,9 @@ from typing import Any
 import click
 import pytest
 
-from eyot_cli import backups
-from eyot_cli.backups import DATA, META, Folder
-from eyot_cli.failure import Failure
+from eyot_cli.jetstream import backups
+from eyot_cli.jetstream.backups import DATA, META, Folder
+from eyot_cli.terminal.failure import Failure
 
 CONFIG = b'{"config": {"name": "S"}, "state": {"messages": 1}}'
 #: Options of both commands without any on the command line.

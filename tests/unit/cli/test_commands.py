@@ -12,9 +12,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from eyot_cli.aliases import GROUPS, OUTER
-from eyot_cli.anywhere import OptionBehind
+from eyot_cli.connection.anywhere import OptionBehind
 from eyot_cli.main import COMMANDS, cli
+from eyot_cli.terminal.aliases import GROUPS, OUTER
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -112,15 +112,18 @@ def test_commands_that_the_nats_tool_has_within_a_group(group: str, name: str) -
 
 #: What `eyot` never loads for these words, with all below each: as it starts on every call of a script.
 CLIENTS = {"httpx", "rich", "bcrypt", "cryptography", "nacl", "paho"}
-OTHER_COMMANDS = {place.module for place in COMMANDS.values()} - {"eyot_cli.pub", "eyot_cli.completion"}
+OTHER_COMMANDS = {place.module for place in COMMANDS.values()} - {
+    "eyot_cli.messages.pub",
+    "eyot_cli.terminal.completion",
+}
 
 
 @pytest.mark.parametrize(
     ("words", "never"),
     [
-        (["--help"], {*CLIENTS, *OTHER_COMMANDS, "nats", "asyncio", "eyot_cli.pub"}),
+        (["--help"], {*CLIENTS, *OTHER_COMMANDS, "nats", "asyncio", "eyot_cli.messages.pub"}),
         (["pub", "--help"], {*CLIENTS, *OTHER_COMMANDS, "eyot_cli.trust", "eyot_cli.mqtt"}),
-        (["status", "--help"], {*CLIENTS, *OTHER_COMMANDS, "nats", "asyncio"} - {"eyot_cli.status"}),
+        (["status", "--help"], {*CLIENTS, *OTHER_COMMANDS, "nats", "asyncio"} - {"eyot_cli.device.status"}),
     ],
     ids=["eyot", "eyot pub", "eyot status"],
 )

@@ -11,9 +11,9 @@ import click
 import nats.aio.client
 import pytest
 
-from eyot_cli.failure import Failure
+from eyot_cli.connection.target import Target
 from eyot_cli.main import cli, main
-from eyot_cli.target import Target
+from eyot_cli.terminal.failure import Failure
 
 Run = Callable[..., tuple[int, str, str]]
 VARIABLES = ("URL", "USER", "PASSWORD", "CREDS", "NKEY", "CA", "CERT", "KEY", "DOMAIN", "CONTEXT", "TOKEN", "TIMEOUT")

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from eyot_cli import device
-from eyot_cli.failure import Failure
+from eyot_cli.connection import device
+from eyot_cli.terminal.failure import Failure
 from eyot_wire.device_requests import (
     BUNDLE_NAME,
     DIGEST,

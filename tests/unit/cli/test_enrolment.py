@@ -17,16 +17,16 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
+from eyot_cli.connection.target import Target, TlsFiles
 from eyot_cli.enrol import command, facts
 from eyot_cli.enrol.asking import Asker
 from eyot_cli.enrol.files import DeviceFiles, Enrolment
 from eyot_cli.enrol.fragment import lines_to_add, write_fragment
-from eyot_cli.failure import Failure
 from eyot_cli.fleet.pace import LINES_MAX, Pace
 from eyot_cli.fleet.records import Records
 from eyot_cli.fleet.registrar import Registrar
-from eyot_cli.private_files import write_private
-from eyot_cli.target import Target, TlsFiles
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.private_files import write_private
 from eyot_cli.trust.directories import Directories, Environment
 from eyot_cli.trust.keystore import new_pair
 from eyot_cli.trust.session import Report, Session

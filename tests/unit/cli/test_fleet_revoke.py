@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from eyot_cli.failure import Failure
 from eyot_cli.fleet import revoke
+from eyot_cli.terminal.failure import Failure
 from support.trust_tool import TrustTool
 
 #: Nothing listens on port 1.

@@ -6,10 +6,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from eyot_cli.api import answer_of
-from eyot_cli.failure import Failure
+from eyot_cli.jetstream.api import answer_of
+from eyot_cli.jetstream.stream_info import info_of
 from eyot_cli.main import cli
-from eyot_cli.stream_info import info_of
+from eyot_cli.terminal.failure import Failure
 
 
 @pytest.mark.parametrize("data", [b"", b"garbage", b"[]", b"null", b'"text"', b'{"error": "text"}', b'{"error": []}'])

@@ -9,8 +9,8 @@ import pytest
 from nats.aio.msg import Msg
 from nats.errors import TimeoutError as NatsTimeoutError
 
-from eyot_cli.failure import Failure
-from eyot_cli.request import Wanted, _print_answer, _print_answers
+from eyot_cli.messages.request import Wanted, _print_answer, _print_answers
+from eyot_cli.terminal.failure import Failure
 
 
 class OneAnswer:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from eyot_cli.enrol import command, sealing
-from eyot_cli.failure import Failure
+from eyot_cli.terminal.failure import Failure
 from eyot_daemon.config.leaf import LeafUrl, RemoteOptions
 from eyot_daemon.leaf.credentials import CredentialsError, credentials_for, token_expiry_s
 from eyot_wire.trust import nkey

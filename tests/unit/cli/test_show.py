@@ -14,8 +14,11 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from eyot_cli import doctor, failure, main, show, status, streams, sync
+from eyot_cli import main
+from eyot_cli.device import doctor, status, sync
+from eyot_cli.jetstream import streams
 from eyot_cli.mqtt.sessions import _owner
+from eyot_cli.terminal import failure, show
 from eyot_wire.doctor.check import Check
 from eyot_wire.jetstream.mqtt_sessions import MqttSession
 from eyot_wire.status import LinkStatus, SourcingStatus, StatusReport, SyncReport

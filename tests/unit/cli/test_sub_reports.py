@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eyot_cli.sub_reports import plot
+from eyot_cli.messages.sub_reports import plot
 
 
 def test_columns_are_as_high_as_their_values() -> None:

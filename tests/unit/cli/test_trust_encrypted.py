@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eyot_cli.failure import Failure
+from eyot_cli.terminal.failure import Failure
 from eyot_cli.trust import key_cipher
 from eyot_cli.trust.keystore import Keystore, new_pair
 from support.trust_tool import TrustTool

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eyot_cli import contexts
+from eyot_cli.connection import contexts
 from support.trust_tool import TrustTool
 
 

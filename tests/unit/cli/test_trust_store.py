@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from eyot_cli import private_files as files
-from eyot_cli.failure import Failure
+from eyot_cli.terminal import private_files as files
+from eyot_cli.terminal.failure import Failure
 from eyot_cli.trust.keystore import KeyPair, Keystore, new_pair
 from eyot_cli.trust.values import parse_duration, parse_number, parse_time
 from eyot_wire.trust.creds import parse_creds

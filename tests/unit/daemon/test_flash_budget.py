@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from eyot_cli import status as cli_status
+from eyot_cli.device import status as cli_status
 from eyot_daemon.config.read import read_options
 from eyot_daemon.monitor.flash import FlashService
 from eyot_daemon.monitor.flash_pacer import CREDIT_S, STEP_S, WINDOW_S_FIRST, FlashPacer

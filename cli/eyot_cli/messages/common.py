@@ -1,0 +1,65 @@
+"""What the commands that send and receive messages share: headers, output, and the wait for what arrives."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TypeVar
+
+import click
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from eyot_cli.connection.target import Target
+from eyot_cli.jetstream.stored import payload_member
+from eyot_cli.terminal.failure import Failure
+from eyot_cli.terminal.show import console, print_json, print_payload
+
+T = TypeVar("T")
+#: Interval at which a command that waits checks its connection, seconds.
+LOOK_S = 0.5
+
+
+def parse_headers(given: tuple[str, ...]) -> dict[str, str] | None:
+    """Parse headers of the command line. Raises BadParameter."""
+    found: dict[str, str] = {}
+    for each in given:
+        name, colon, value = each.partition(":")
+        if not colon or not name.strip():
+            raise click.BadParameter(f"{each!r} is not NAME:VALUE", param_hint="'--header'")
+        found[name.strip()] = value.strip()
+    return found or None
+
+
+def print_message(target: Target, message: Msg) -> None:
+    """Print subject, headers and payload of a message, as JSON where that was asked for."""
+    if target.as_json:
+        told = {"subject": message.subject, "headers": dict(message.headers or {})}
+        print_json(told | payload_member("payload", message.data))
+        return
+    headers = f" {dict(message.headers)}" if message.headers else ""
+    console.print((message.subject, "bold"), headers)
+    print_payload(message.data.decode("utf-8", "replace"))
+
+
+def connection_gone(target: Target) -> Failure:
+    """Return the error of a connection that ended while a command waited."""
+    return Failure(f"the connection to {target.shown_server} is gone")
+
+
+async def until_done(target: Target, client: Client, done: asyncio.Event) -> None:
+    """Return when `done` is set. Raises Failure if the connection ends first."""
+    while not done.is_set():
+        with suppress(TimeoutError):
+            await asyncio.wait_for(done.wait(), LOOK_S)
+        if client.is_closed and not done.is_set():
+            raise connection_gone(target)
+
+
+async def next_of(target: Target, client: Client, arrived: asyncio.Queue[T]) -> T:
+    """Return the next one of a queue that subscriptions, or a thread, fill. Raises Failure if the connection ends first."""
+    while True:
+        with suppress(TimeoutError):
+            return await asyncio.wait_for(arrived.get(), LOOK_S)
+        if client.is_closed and arrived.empty():
+            raise connection_gone(target)
