@@ -296,6 +296,9 @@ class Log:
     def remove(self, txn: Txn, seq: int, why: str = "deleted") -> bool:
         return self.removals.remove(txn, seq, why)
 
+    def remove_first(self, txn: Txn, at_most: int, why: str, excess_bytes: int = 0) -> list[int]:
+        return self.removals.remove_first(txn, at_most, why, excess_bytes)
+
     def count_bytes(self, seqs: Sequence[int]) -> list[Weighed]:
         return self.removals.count_bytes(seqs)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 
 from eyot_store.errors import StoreError
 from eyot_store.log.backend import Backend
@@ -95,6 +97,37 @@ class LogRemovals:
             state.bytes -= size
             state.first_gone(seq)
         self._index.discard_run(found)
+
+    def remove_first(self, txn: Txn, at_most: int, why: str, excess_bytes: int = 0) -> list[int]:
+        """Stage the removal of the oldest messages, at most `at_most`; return their sequences, in order.
+
+        `excess_bytes`: stop behind the message that makes it so many bytes; 0: bytes do not matter. `why` as for `remove`.
+        Less than `at_most` may be removed while there are more; none only if there are none.
+        """
+        view = self._view
+        first = view.state.first_seq
+        if at_most > 1 and first <= view.committed_seq:
+            found = self._weighed_from(first, min(at_most, _CHUNK))
+            if excess_bytes:
+                freed = accumulate(size for _, _, size in found)
+                found = found[: bisect_left(list(freed), excess_bytes) + 1]
+            if found:
+                self.remove_all(txn, found, why)
+                return [seq for seq, _, _ in found]
+        return [first] if self.remove(txn, first, why) else []
+
+    def _weighed_from(self, first: int, at_most: int) -> list[Weighed]:
+        """Return the oldest committed messages with their sizes, up to the first that is unreadable."""
+        try:
+            seqs = self._view.records.seqs(first, self._view.committed_seq, at_most)
+            live = [seq for seq in seqs if not self._view.is_hidden(seq)]
+            found = self.count_bytes(live)
+        except StoreError as error:
+            if error.reason != "corrupt":
+                raise
+            return []
+        readable = sum(1 for seq, weighed in zip(live, found, strict=False) if seq == weighed[0])
+        return found if len(found) == len(live) else found[:readable]
 
     def purge(
         self, txn: Txn, below_seq: int = 0, subject_filter: bytes = b"", keep: int = 0, why: str = "purge"

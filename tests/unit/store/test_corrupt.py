@@ -345,6 +345,20 @@ def test_format_of_a_record_is_as_documented() -> None:
     assert record[-4:].hex() == "6d91bdca"
 
 
+def test_the_oldest_messages_go_with_the_damaged_among_them(path: Path) -> None:
+    flip(path, b"payload of 4.")
+    store = open_inline(path)
+    log = store.streams()[0]
+    txn = store.begin()
+    removed = [log.remove_first(txn, 9, "max_msgs") for _ in range(3)]
+    assert removed == [[1, 2, 3], [4], [5, 6, 7, 8, 9, 10]]
+    assert log.remove_first(txn, 9, "max_msgs") == []
+    assert commit(store, txn) is None
+    assert (log.state.messages, log.state.bytes) == (0, 0)
+    store.close()
+    assert check(path).problems == []
+
+
 def test_a_damaged_message_that_is_deleted_takes_its_bytes_along(path: Path) -> None:
     """What it counted for is told by the lengths in its record, which a damaged payload leaves as they were."""
     flip(path, b"payload of 4.")

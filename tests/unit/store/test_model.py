@@ -255,6 +255,24 @@ class StoreMachine(RuleBasedStateMachine):
             self._removal(key, {seq})
 
     @precondition(lambda self: self.alive())
+    @rule(data=st.data(), count=st.integers(1, 9), excess=st.integers(0, 60))
+    def remove_first(self, data: st.DataObject, count: int, excess: int) -> None:
+        """The oldest messages in runs, so many or until they have so many bytes."""
+        key, log, stream = self.pick(data)
+        txn = self.txn()
+        removed: list[int] = []
+        wanted, freed = sorted(stream.messages)[:count], 0
+        while len(removed) < len(wanted) and not 0 < excess <= freed:
+            run = log.remove_first(txn, count - len(removed), "max_msgs", max(0, excess - freed))
+            assert run == wanted[len(removed) : len(removed) + len(run)]
+            assert run
+            sizes = [log.message_bytes(*stream.messages[seq][1:]) for seq in run]
+            assert not excess or sum(sizes[:-1]) < excess - freed
+            freed += sum(sizes)
+            removed += run
+            self._removal(key, set(run))
+
+    @precondition(lambda self: self.alive())
     @rule(data=st.data(), subject=st.sampled_from(SUBJECTS))
     def remove_oldest_of_subject(self, data: st.DataObject, subject: bytes) -> None:
         key, log, stream = self.pick(data)
