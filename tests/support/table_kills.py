@@ -11,6 +11,7 @@ may not be ahead of what was published; in the end, after one undisturbed turn, 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import random
 import sys
@@ -26,6 +27,7 @@ if __name__ == "__main__":
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from eyot_wire.go.time import ns_to_rfc3339
 from support.hub_truth import DAY_MS, NEW_YEAR_MS, Reading, message, truth
 from support.job_process import JobProcess
 from support.lake_formats import FORMATS, file_uris
@@ -33,6 +35,7 @@ from support.nats_server import NatsServer
 from support.streams import Message, Streams
 
 STREAM = "READINGS"
+STATUS = "STATUS"
 JOBS = ("aggregate", "gaps", "fleet", "backfill", "maintain", "devices")
 DEVICES = 5
 EXPIRED = "d4"  # all of its readings are older than it keeps them; backfill brings them back, and maintain removes them
@@ -47,7 +50,7 @@ servers = "%URL%"
 path = "%FOLDER%/lake"
 format = "%FORMAT%"
 [bronze]
-streams = ["READINGS"]
+streams = ["READINGS", "STATUS"]
 compact_every = 4
 vacuum_after = "1h"
 [[silver]]
@@ -64,6 +67,8 @@ silver = "readings"
 metric = "metric"
 value = "value"
 percentiles = [0.5]
+[fleet]
+subjects = ["fleet.*.status"]
 [[retention.devices]]
 devices = ["%EXPIRED%"]
 keep = "24h"
@@ -91,6 +96,7 @@ class Trial:
         self._random = random.Random(self.seed)
         self._streams = Streams(int(self.url.rpartition(":")[2]))
         self._streams.create(STREAM, ["readings.>"])
+        self._streams.create(STATUS, ["fleet.>"])
         self._toml = self.folder / "hub.toml"
         self._toml.write_text(
             TOML.replace("%URL%", self.url)
@@ -101,6 +107,7 @@ class Trial:
         self._now = self.folder / "now"
         self._readings: list[Reading] = []
         self._published = self._poison = 0
+        self._statuses: dict[tuple[str, str], Message] = {}  # by device and time
         self._deleted: list[int] = []
         self._gone: list[int] = []  # the same as numbers of readings
         self._devices = True  # whether they run: a streaming query takes long to start
@@ -145,6 +152,16 @@ class Trial:
         self._deleted.append(first + gone)
         self._gone.append(len(self._readings) + gone)
         self._readings += fresh
+        self._publish_statuses()
+
+    def _publish_statuses(self) -> None:
+        """One status of each device, and some that were there before."""
+        again = self._random.sample(list(self._statuses.values()), min(3, len(self._statuses)))
+        for number in range(DEVICES):
+            device, at = f"d{number}", ns_to_rfc3339((NEW_YEAR_MS + self._published * 1000 + number) * 1_000_000)
+            body = {"device": device, "at": at, "every_s": 60.0, "linked": number % 2 == 0}
+            self._statuses[device, at] = (f"fleet.{device}.status", json.dumps(body).encode())
+        self._streams.publish([*again, *list(self._statuses.values())[-DEVICES:]])
 
     def check_nothing_twice(self) -> None:
         for table, key in (
@@ -163,7 +180,8 @@ class Trial:
     def check(self) -> None:
         """Every table says what is true."""
         self.check_nothing_twice()
-        bronze = set(self._rows("bronze", ["sequence"]).column("sequence").to_pylist())
+        rows = self._rows("bronze", ["stream", "sequence"]).to_pylist()
+        bronze = {row["sequence"] for row in rows if row["stream"] == STREAM}
         everything = set(range(1, self._streams.state(STREAM)["last_seq"] + 1))
         holes = everything - bronze
         assert holes <= set(self._deleted), f"bronze lacks {sorted(holes - set(self._deleted))[:5]}"
@@ -180,7 +198,9 @@ class Trial:
             for row in self._rows("gold/minute", names).to_pylist()
         }
         assert gold == truth(readings)
-        fleet = {row["device"]: row["readings"] for row in self._rows("fleet", ["device", "readings"]).to_pylist()}
+        known = self._rows("fleet", ["device", "readings", "statuses"]).to_pylist()
+        assert {row["device"]: row["statuses"] for row in known} == Counter(device for device, _ in self._statuses)
+        fleet = {row["device"]: row["readings"] for row in known}
         fleet.pop(EXPIRED, None)  # as many as silver had when fleet looked
         assert fleet == Counter(device for device, _, _ in readings)
         if self._devices:
@@ -255,9 +275,9 @@ class Trial:
         return self._now.read_text() if self._now.exists() else ""
 
     def _rows(self, table: str, columns: list[str]) -> pa.Table:
-        partition = {"bronze": {"stream": STREAM}, "quarantine": {}}.get(table, {})
         parts = []
         for uri in file_uris(self.folder / "lake", table):
+            partition = {"stream": STATUS if f"stream={STATUS}/" in uri else STREAM} if table == "bronze" else {}
             wanted = [name for name in columns if name not in partition]
             rows = pq.read_table(uri, columns=wanted, partitioning=None)
             for name, value in partition.items():

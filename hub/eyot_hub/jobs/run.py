@@ -88,6 +88,26 @@ class FleetRounds:
         self._job = None
 
 
+class GapsRounds:
+    """The job gaps, with its tables open: to open one reads all of its log since the last checkpoint."""
+
+    def __init__(self, spark: SparkSession, config: Config) -> None:
+        self._spark = spark
+        self._config = config
+        self._job: Gaps | None = Gaps(spark, config)
+
+    def round(self) -> Result:
+        if self._job is None:
+            self._job = Gaps(self._spark, self._config)
+        report = self._job.run()
+        counts = {status: report.count(status) for status in STATUSES}
+        gauges = {("gap_sequences", "status", status): float(count) for status, count in counts.items()}
+        return Result(detail={"sequences": counts}, gauges=gauges)
+
+    def reset(self) -> None:
+        self._job = None
+
+
 class LagRounds:
     """How far the table is behind the streams. It works while ingest fails, too."""
 
@@ -121,17 +141,11 @@ def run_jobs(spark: SparkSession, config: Config, stop: Callable[[], bool]) -> l
     run, ingest, lag = config.run, IngestRounds(spark, config), LagRounds(config)
     aggregate = AggregateRounds(spark, config)
     # All tables exist before the first job starts: two jobs that create one table would fail.
-    Gaps(spark, config)
+    gaps = GapsRounds(spark, config)
     fleet = FleetRounds(spark, config)
     ruled = any(silver.quality for silver in config.silver)
     if ruled:
         Quality(config)
-
-    def gaps() -> Result:
-        report = Gaps(spark, config).run()
-        counts = {status: report.count(status) for status in STATUSES}
-        gauges = {("gap_sequences", "status", status): float(count) for status, count in counts.items()}
-        return Result(detail={"sequences": counts}, gauges=gauges)
 
     def quality() -> Result:
         rows = {f"{row['silver']}/{row['name']}": row for row in Quality(config).run()}
@@ -154,7 +168,7 @@ def run_jobs(spark: SparkSession, config: Config, stop: Callable[[], bool]) -> l
     known = {
         "ingest": (run.ingest or config.bronze.poll, ingest.round, ingest.reset),
         "aggregate": (run.aggregate, aggregate.round, aggregate.reset),
-        "gaps": (run.gaps, gaps, _nothing),
+        "gaps": (run.gaps, gaps.round, gaps.reset),
         "fleet": (run.fleet, fleet.round, fleet.reset),
         "quality": (run.quality if ruled else "0s", quality, _nothing),
         "report": (run.report if run.report_path else "0s", report, _nothing),
