@@ -291,8 +291,7 @@ def _consumers(stream: Stream) -> Iterator[ConsumerPort]:
 
 def _disk_bytes(jetstream: RunningJetStream) -> int:
     """Return the free bytes of the store's file system, and the bytes that the store uses."""
-    disk = os.statvfs(jetstream.path)
-    return disk.f_bavail * disk.f_frsize + jetstream.store.disk_bytes()
+    return jetstream.store.free_bytes() + jetstream.store.disk_bytes()
 
 
 # -- /eyot/status ------------------------------------------------------------------------------------------------------
@@ -317,7 +316,7 @@ def stream_status(stream: Stream) -> StreamStatus:
 
 def store_status(jetstream: RunningJetStream) -> StoreStatus:
     store, stats = jetstream.store, jetstream.store.stats
-    disk = os.statvfs(jetstream.path)
+    free_bytes, total_bytes = _file_system(jetstream)
     return StoreStatus(
         path=str(jetstream.path),
         last_commit=ns_to_rfc3339(store.last_commit_ns) if store.last_commit_ns else None,
@@ -329,6 +328,15 @@ def store_status(jetstream: RunningJetStream) -> StoreStatus:
         error=store_failure(jetstream),
         damaged=store.damaged,
         offline=[f"{account}/{stream}: {why}" for (account, stream), why in jetstream.engine.server.offline.items()],
-        free_bytes=disk.f_bavail * disk.f_frsize,
-        total_bytes=disk.f_blocks * disk.f_frsize,
+        free_bytes=free_bytes,
+        total_bytes=total_bytes,
     )
+
+
+def _file_system(jetstream: RunningJetStream) -> tuple[int | None, int | None]:
+    """Return the free bytes and the size of the store's file system; None: the kernel does not say, as of a disk that is gone."""
+    try:
+        disk = os.statvfs(jetstream.path)
+    except OSError:
+        return None, None
+    return disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,23 @@ async def ask(broker: Broker, subject: bytes, payload: bytes) -> dict[str, Any]:
     account.unsubscribe(sub)
     found: dict[str, Any] = json.loads(answers[0])
     return found
+
+
+async def test_a_store_whose_folder_is_gone_is_on_the_pages_all_the_same(tmp_path: Path, nursery: trio.Nursery) -> None:
+    """Operators look at the pages when a disk is gone."""
+    broker = Broker(Options(jetstream=JetStreamOptions(store_dir=str(tmp_path / "store"))))
+    nursery.start_soon(broker.readers.run)
+    part = part_of(broker)
+    part.start()
+    provide(part, broker.providers)
+    shutil.rmtree(tmp_path / "store")
+    assert broker.providers.jetstream_varz() is not None
+    assert at_once(broker.providers.jsz(JszQuery(accounts=True, streams=True))) is not None
+    store = broker.providers.store()
+    assert store is not None
+    assert (store.free_bytes, store.total_bytes) == (None, None)
+    part.stop()
+    nursery.cancel_scope.cancel()
 
 
 async def test_what_was_stored_is_there_after_a_restart_and_on_the_status_pages(
