@@ -8,8 +8,8 @@ from typing import Final
 
 from eyot_hub.connection import check_files
 from eyot_hub.errors import OptionError
-from eyot_hub.jobs.config import Config, ConfigError
-from eyot_hub.jobs.lake import check_format
+from eyot_hub.jobs.config.config import Config, ConfigError
+from eyot_hub.jobs.lake.lake import check_format
 from eyot_wire import subject
 
 #: Commands that read or write bronze as a table; made beside plain Parquet, it would be an empty one in the same folder.

@@ -42,22 +42,22 @@ from eyot_hub.causes import cause
 from eyot_hub.command_checks import check_command
 from eyot_hub.errors import HubError
 from eyot_hub.jobs.aggregate import Aggregate, AggregateRound
-from eyot_hub.jobs.bronze import Ingest, Round
-from eyot_hub.jobs.config import Config, ConfigError, seconds
-from eyot_hub.jobs.config_file import load
-from eyot_hub.jobs.erasure import Eraser, Erasure
-from eyot_hub.jobs.explain import Explanation, explain
-from eyot_hub.jobs.fleet import Fleet
-from eyot_hub.jobs.gaps import Gaps, Report
+from eyot_hub.jobs.bronze.bronze import Ingest, Round
+from eyot_hub.jobs.bronze.gaps import Gaps, Report
+from eyot_hub.jobs.bronze.parquet import ingest_parquet
+from eyot_hub.jobs.config.config import Config, ConfigError, seconds
+from eyot_hub.jobs.config.config_file import load
+from eyot_hub.jobs.devices.fleet import Fleet
 from eyot_hub.jobs.health import HealthServer
-from eyot_hub.jobs.maintenance import Maintained, Maintenance
-from eyot_hub.jobs.parquet import ingest_parquet
-from eyot_hub.jobs.quality import Quality, failed
-from eyot_hub.jobs.replay import Condition, Replay, Replayed, condition
-from eyot_hub.jobs.report import write_report
+from eyot_hub.jobs.maintenance.erasure import Eraser, Erasure
+from eyot_hub.jobs.maintenance.maintenance import Maintained, Maintenance
+from eyot_hub.jobs.reports.explain import Explanation, explain
+from eyot_hub.jobs.reports.quality import Quality, failed
+from eyot_hub.jobs.reports.report import write_report
 from eyot_hub.jobs.run import finish, run_jobs, usable
 from eyot_hub.jobs.schedule import Result, Schedule
-from eyot_hub.jobs.session import session
+from eyot_hub.jobs.silver.replay import Condition, Replay, Replayed, condition
+from eyot_hub.jobs.spark.session import session
 from eyot_hub.json_log import JsonFormatter
 from eyot_hub.progress import BatchProgress
 from eyot_wire.closed_pipe import until_closed
@@ -285,7 +285,7 @@ def _fleet(spark: SparkSession, config: Config, options: argparse.Namespace, sho
 
 
 def _devices(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
-    from eyot_hub.jobs.devices import SCHEMA, Devices  # pandas, which the other jobs do not need
+    from eyot_hub.jobs.devices.devices import SCHEMA, Devices  # pandas, which the other jobs do not need
 
     job = Devices(spark, config)
     job.run(once=options.once, stop=_stop_on_signal(), report=show.batch)

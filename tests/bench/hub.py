@@ -45,10 +45,10 @@ from table import Row, conditions, markdown
 from eyot_hub.columns import StreamLabels
 from eyot_hub.jetstream import JetStream
 from eyot_hub.jobs.aggregate import Aggregate
-from eyot_hub.jobs.bronze import Ingest
-from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.config_file import convert
-from eyot_hub.jobs.session import register_source, session
+from eyot_hub.jobs.bronze.bronze import Ingest
+from eyot_hub.jobs.config.config import Config
+from eyot_hub.jobs.config.config_file import convert
+from eyot_hub.jobs.spark.session import register_source, session
 from eyot_hub.options import source_options
 from eyot_hub.range_reader import RangeReader, StreamRange
 from support.server_process import executable

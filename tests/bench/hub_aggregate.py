@@ -25,10 +25,10 @@ import pyarrow as pa
 from rich.console import Console
 
 from eyot_hub.jobs.aggregate import Aggregate
-from eyot_hub.jobs.bronze import PARTITION_BY, SCHEMA, bronze_table, position_id
-from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.config_file import convert
-from eyot_hub.jobs.table import LakeTable
+from eyot_hub.jobs.bronze.bronze import PARTITION_BY, SCHEMA, bronze_table, position_id
+from eyot_hub.jobs.config.config import Config
+from eyot_hub.jobs.config.config_file import convert
+from eyot_hub.jobs.tables.table import LakeTable
 from hub import START_MS, reading
 from support.lake_formats import FORMATS
 from support.local_spark import LocalSpark

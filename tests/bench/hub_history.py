@@ -25,15 +25,15 @@ import pyarrow as pa
 from rich.console import Console
 
 from eyot_hub.jobs.aggregate import Aggregate
-from eyot_hub.jobs.bronze import PARTITION_BY, SCHEMA, bronze_table, position_id
-from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.config_file import convert
-from eyot_hub.jobs.coverage import coverage
-from eyot_hub.jobs.file_summaries import FileSummaries, by_device
-from eyot_hub.jobs.lake import open_table
-from eyot_hub.jobs.segments import Segments
-from eyot_hub.jobs.silver import quarantine_table, silver_table
-from eyot_hub.jobs.table import LakeTable
+from eyot_hub.jobs.bronze.bronze import PARTITION_BY, SCHEMA, bronze_table, position_id
+from eyot_hub.jobs.bronze.coverage import coverage
+from eyot_hub.jobs.bronze.segments import Segments
+from eyot_hub.jobs.config.config import Config
+from eyot_hub.jobs.config.config_file import convert
+from eyot_hub.jobs.devices.file_summaries import FileSummaries, by_device
+from eyot_hub.jobs.lake.lake import open_table
+from eyot_hub.jobs.silver.silver import quarantine_table, silver_table
+from eyot_hub.jobs.tables.table import LakeTable
 from support.lake_formats import FORMATS
 from support.local_spark import LocalSpark
 
@@ -207,7 +207,7 @@ def _opened(lake: Lake) -> float:
 
 def _forget() -> None:
     """Make this process know no more of Iceberg tables than a new one."""
-    for name, held in (("iceberg_catalog", "_catalogs"), ("iceberg_log", "_manifests")):
+    for name, held in (("lake.iceberg_catalog", "_catalogs"), ("tables.iceberg_log", "_manifests")):
         module = sys.modules.get(f"eyot_hub.jobs.{name}")
         if module is not None:
             getattr(module, held).clear()

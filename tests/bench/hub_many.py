@@ -22,8 +22,8 @@ from table import machine, markdown
 from eyot_hub.connection import Connection
 from eyot_hub.jetstream import JetStream
 from eyot_hub.jobs.aggregate import Aggregate
-from eyot_hub.jobs.bronze import Ingest
-from eyot_hub.jobs.session import session
+from eyot_hub.jobs.bronze.bronze import Ingest
+from eyot_hub.jobs.spark.session import session
 from eyot_hub.options import source_options
 from hub import PACKED, ROOT, START_MS, Hub, Notes, cpu_s, hub_of  # sets the paths of the packages
 

@@ -15,10 +15,10 @@ from msgspec import to_builtins
 from pyspark.sql import SparkSession
 
 from eyot_hub.errors import HubError
-from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.config_file import convert
-from eyot_hub.jobs.fleet import Fleet
-from eyot_hub.jobs.gaps import Gaps
+from eyot_hub.jobs.bronze.gaps import Gaps
+from eyot_hub.jobs.config.config import Config
+from eyot_hub.jobs.config.config_file import convert
+from eyot_hub.jobs.devices.fleet import Fleet
 from support.hub_truth import DAY_MS, NEW_YEAR_MS, Hub, message, series, truth
 from support.jobs_config import SILVER, jobs_config
 from support.streams import Message, Streams

@@ -14,9 +14,9 @@ from msgspec import to_builtins
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from eyot_hub.jobs.config_file import convert
-from eyot_hub.jobs.device_record import DeviceRecord
-from eyot_hub.jobs.devices import Devices, DeviceTracker, figures
+from eyot_hub.jobs.config.config_file import convert
+from eyot_hub.jobs.devices.device_record import DeviceRecord
+from eyot_hub.jobs.devices.devices import Devices, DeviceTracker, figures
 from support.hub_truth import NEW_YEAR_MS, Reading, message, series
 from support.jobs_config import jobs_config
 from support.streams import Streams

@@ -11,9 +11,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from eyot_hub.errors import DataLoss
-from eyot_hub.jobs.bronze import Ingest
-from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.gaps import Gaps
+from eyot_hub.jobs.bronze.bronze import Ingest
+from eyot_hub.jobs.bronze.gaps import Gaps
+from eyot_hub.jobs.config.config import Config
 from support import streaming_queries
 from support.jobs_config import jobs_config
 from support.nats_server import NatsServer

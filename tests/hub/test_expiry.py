@@ -9,9 +9,9 @@ from pathlib import Path
 from msgspec import structs
 from pyspark.sql import SparkSession
 
-from eyot_hub.jobs.config import Config, Retention
-from eyot_hub.jobs.gaps import Gaps
-from eyot_hub.jobs.maintenance import Maintenance
+from eyot_hub.jobs.bronze.gaps import Gaps
+from eyot_hub.jobs.config.config import Config, Retention
+from eyot_hub.jobs.maintenance.maintenance import Maintenance
 from support.hub_truth import DAY_MS, NEW_YEAR_MS, Hub, message, series, truth
 from support.jobs_config import jobs_config
 from support.streams import Streams

@@ -12,8 +12,8 @@ import pytest
 from msgspec import to_builtins
 from pyspark.sql import SparkSession
 
-from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.config_file import convert
+from eyot_hub.jobs.config.config import Config
+from eyot_hub.jobs.config.config_file import convert
 from eyot_hub.main import main
 from support.hub_truth import DAY_MS, NEW_YEAR_MS, Hub, Reading, message, series
 from support.jobs_config import GOLD, jobs_config

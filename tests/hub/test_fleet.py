@@ -13,10 +13,10 @@ import pytest
 from msgspec import to_builtins
 from pyspark.sql import SparkSession
 
-from eyot_hub.jobs.bronze import Ingest
-from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.config_file import convert
-from eyot_hub.jobs.fleet import Fleet
+from eyot_hub.jobs.bronze.bronze import Ingest
+from eyot_hub.jobs.config.config import Config
+from eyot_hub.jobs.config.config_file import convert
+from eyot_hub.jobs.devices.fleet import Fleet
 from support.eyotd import Eyotd
 from support.jobs_config import jobs_config
 from support.link import Link

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from eyot_hub.jobs.bronze import Ingest
-from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.coverage import ORIGIN, Segment, segments
-from eyot_hub.jobs.fleet import Fleet
-from eyot_hub.jobs.gaps import Gaps, Report
-from eyot_hub.jobs.report import write_report
-from eyot_hub.jobs.segments import Segments, joined
+from eyot_hub.jobs.bronze.bronze import Ingest
+from eyot_hub.jobs.bronze.coverage import ORIGIN, Segment, segments
+from eyot_hub.jobs.bronze.gaps import Gaps, Report
+from eyot_hub.jobs.bronze.segments import Segments, joined
+from eyot_hub.jobs.config.config import Config
+from eyot_hub.jobs.devices.fleet import Fleet
+from eyot_hub.jobs.reports.report import write_report
 from eyot_hub.main import main
 from support.hub_truth import DAY_MS, NEW_YEAR_MS, Hub, message, series, truth
 from support.jobs_config import jobs_config
@@ -117,7 +117,7 @@ def test_only_what_is_new_is_read(
         return counted[0]
 
     assert [read(30), read(5), read(0)] == [30, 5, 0]
-    monkeypatch.setattr("eyot_hub.jobs.segments.SLACK", -100)
+    monkeypatch.setattr("eyot_hub.jobs.bronze.segments.SLACK", -100)
     rewritten = look(7)
     assert rewritten.segments.table.rows() == 2  # the stream's and the origin's
     # The table is thrown away and filled again: what was found in the old one does not count.

@@ -16,13 +16,13 @@ from msgspec import to_builtins
 from pyiceberg.catalog import Catalog, load_catalog
 
 from eyot_hub.errors import HubError
-from eyot_hub.jobs.bronze import PARTITION_BY, SCHEMA, bronze_table, position_id
-from eyot_hub.jobs.catalog_errors import CatalogFailed
-from eyot_hub.jobs.config import Config, ConfigError
-from eyot_hub.jobs.config_file import convert
-from eyot_hub.jobs.iceberg_catalog import catalog_properties
-from eyot_hub.jobs.lake import existing_table
-from eyot_hub.jobs.table import Fenced, LakeTable
+from eyot_hub.jobs.bronze.bronze import PARTITION_BY, SCHEMA, bronze_table, position_id
+from eyot_hub.jobs.config.config import Config, ConfigError
+from eyot_hub.jobs.config.config_file import convert
+from eyot_hub.jobs.lake.iceberg_catalog import catalog_properties
+from eyot_hub.jobs.lake.lake import existing_table
+from eyot_hub.jobs.tables.catalog_errors import CatalogFailed
+from eyot_hub.jobs.tables.table import Fenced, LakeTable
 from support.jobs_config import jobs_config
 from support.object_storage import ObjectStorage
 from support.rest_catalog import RestCatalog
@@ -204,13 +204,13 @@ def test_secrets_of_the_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "type": "sql",
         "uri": "postgresql://me:geheim@db/eyot",
         "token": "geheim",
-        "py-io-impl": "eyot_hub.jobs.iceberg_catalog.DurableFileIO",
+        "py-io-impl": "eyot_hub.jobs.lake.iceberg_catalog.DurableFileIO",
     }
 
 
 def test_without_pyiceberg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyiceberg.catalog", None)
-    for name in [name for name in sys.modules if name.startswith("eyot_hub.jobs.iceberg_")]:
+    for name in [name for name in sys.modules if name.startswith("eyot_hub.jobs.") and ".iceberg_" in name]:
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(HubError, match=r"lake\.format: iceberg needs pyiceberg\.catalog: install eyot\[hub,iceberg\]"):
         bronze_table(config(tmp_path))

@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from eyot_hub.errors import DataLoss
-from eyot_hub.jobs.bronze import Ingest, Round, bronze_table
-from eyot_hub.jobs.config import Config
+from eyot_hub.jobs.bronze.bronze import Ingest, Round, bronze_table
+from eyot_hub.jobs.config.config import Config
 from support.ingest_kills import Trial
 from support.job_process import is_worker
 from support.jobs_config import jobs_config
@@ -194,7 +194,7 @@ def test_killed_at_any_moment(streams: Streams, tmp_path: Path) -> None:
 
 
 def test_plain_parquet(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
-    from eyot_hub.jobs.parquet import ingest_parquet
+    from eyot_hub.jobs.bronze.parquet import ingest_parquet
 
     streams.create("READINGS", ["readings.>"])
     streams.publish(numbered("readings.a", 50))

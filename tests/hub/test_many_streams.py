@@ -13,13 +13,13 @@ from pyspark.sql import SparkSession
 
 from eyot_hub.errors import DataLoss
 from eyot_hub.jobs.aggregate import Aggregate
-from eyot_hub.jobs.bronze import PARTITION_BY, SCHEMA, Ingest, bronze_table, position_id
-from eyot_hub.jobs.bronze_task import Work, write_pieces
-from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.coverage import coverage
-from eyot_hub.jobs.files import DataFile
-from eyot_hub.jobs.increments import Span, files_of, ranges_of, streams_in
-from eyot_hub.jobs.segments import Segments
+from eyot_hub.jobs.bronze.bronze import PARTITION_BY, SCHEMA, Ingest, bronze_table, position_id
+from eyot_hub.jobs.bronze.bronze_task import Work, write_pieces
+from eyot_hub.jobs.bronze.coverage import coverage
+from eyot_hub.jobs.bronze.segments import Segments
+from eyot_hub.jobs.config.config import Config
+from eyot_hub.jobs.tables.files import DataFile
+from eyot_hub.jobs.tables.increments import Span, files_of, ranges_of, streams_in
 from eyot_hub.planning import Piece, Planner
 from eyot_hub.range_reader import StreamRange
 from support.hub_truth import NEW_YEAR_MS

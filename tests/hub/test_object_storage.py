@@ -12,14 +12,14 @@ from deltalake import DeltaTable
 from msgspec import to_builtins
 from pyspark.sql import SparkSession
 
-from eyot_hub.jobs.config import Config, ConfigError, Lake
-from eyot_hub.jobs.config_file import convert
-from eyot_hub.jobs.devices import DEVICES, SCHEMA, Devices
-from eyot_hub.jobs.fleet import Fleet
-from eyot_hub.jobs.gaps import Gaps
-from eyot_hub.jobs.lake import open_table
-from eyot_hub.jobs.report import write_report
-from eyot_hub.jobs.table import Fenced
+from eyot_hub.jobs.bronze.gaps import Gaps
+from eyot_hub.jobs.config.config import Config, ConfigError, Lake
+from eyot_hub.jobs.config.config_file import convert
+from eyot_hub.jobs.devices.devices import DEVICES, SCHEMA, Devices
+from eyot_hub.jobs.devices.fleet import Fleet
+from eyot_hub.jobs.lake.lake import open_table
+from eyot_hub.jobs.reports.report import write_report
+from eyot_hub.jobs.tables.table import Fenced
 from support.hub_truth import NEW_YEAR_MS, Hub, message, series, truth
 from support.jobs_config import jobs_config
 from support.object_storage import ObjectStorage

@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from eyot_hub.connection import Connection, ConnectOptions
-from eyot_hub.jobs.config_file import convert
-from eyot_hub.jobs.fleet import Fleet
-from eyot_hub.jobs.gaps import Gaps
-from eyot_hub.jobs.report import write_report
+from eyot_hub.jobs.bronze.gaps import Gaps
+from eyot_hub.jobs.config.config_file import convert
+from eyot_hub.jobs.devices.fleet import Fleet
+from eyot_hub.jobs.reports.report import write_report
 from support.hub_truth import NEW_YEAR_MS, Hub
 from support.jobs_config import SILVER, jobs_config
 from support.nats_server import NatsServer

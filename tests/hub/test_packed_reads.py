@@ -15,7 +15,7 @@ from eyot_hub.columns import StreamLabels
 from eyot_hub.connection import ConnectOptions
 from eyot_hub.errors import DataLoss, Refused
 from eyot_hub.jetstream import JetStream
-from eyot_hub.jobs.bronze import Ingest
+from eyot_hub.jobs.bronze.bronze import Ingest
 from eyot_hub.range_reader import RangeReader, ReadOptions, StreamRange
 from support.eyotd import Eyotd
 from support.jobs_config import jobs_config

@@ -11,11 +11,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from eyot_hub.errors import DataLoss
-from eyot_hub.jobs.bronze import Ingest
-from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.coverage import STREAM as OWN
-from eyot_hub.jobs.gaps import Gaps
-from eyot_hub.jobs.table import LakeTable
+from eyot_hub.jobs.bronze.bronze import Ingest
+from eyot_hub.jobs.bronze.coverage import STREAM as OWN
+from eyot_hub.jobs.bronze.gaps import Gaps
+from eyot_hub.jobs.config.config import Config
+from eyot_hub.jobs.tables.table import LakeTable
 from support.hub_history import History
 from support.hub_truth import Hub, rows_in
 from support.jobs_config import jobs_config

@@ -11,10 +11,10 @@ from msgspec import to_builtins
 from pyspark.sql import SparkSession
 
 from eyot_hub.jobs.aggregate import AggregateRound
-from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.config_file import convert
-from eyot_hub.jobs.explain import explain
-from eyot_hub.jobs.replay import Replay
+from eyot_hub.jobs.config.config import Config
+from eyot_hub.jobs.config.config_file import convert
+from eyot_hub.jobs.reports.explain import explain
+from eyot_hub.jobs.silver.replay import Replay
 from support.hub_truth import NEW_YEAR_MS, Hub, Reading, message, series, truth
 from support.jobs_config import GOLD, SILVER, jobs_config
 from support.streams import Streams

@@ -11,12 +11,12 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from eyot_hub.jobs.bronze import bronze_table
-from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.config_file import load
+from eyot_hub.jobs.bronze.bronze import bronze_table
+from eyot_hub.jobs.config.config import Config
+from eyot_hub.jobs.config.config_file import load
 from eyot_hub.jobs.run import finish, run_jobs, usable
 from eyot_hub.jobs.schedule import Job, Result, Schedule
-from eyot_hub.jobs.silver import silver_table
+from eyot_hub.jobs.silver.silver import silver_table
 from support.hub_truth import NEW_YEAR_MS
 from support.job_process import JobProcess
 from support.jobs_config import GOLD, SILVER, jobs_config

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from eyot_hub.errors import OptionError
-from eyot_hub.jobs.bronze import Ingest
+from eyot_hub.jobs.bronze.bronze import Ingest
 from eyot_hub.options import SourceOptions, source_options
 from eyot_hub.planning import Planner, read_spans
 from eyot_hub.source import JetStreamStreamReader

@@ -12,12 +12,12 @@ import pytest
 from msgspec import to_builtins
 from pyspark.sql import SparkSession
 
-from eyot_hub.jobs.bronze import PARTITION_BY, SCHEMA, bronze_table
-from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.config_file import convert
-from eyot_hub.jobs.device_statuses import FLEET_STATUSES, StatusSummaries
-from eyot_hub.jobs.erasure import Eraser
-from eyot_hub.jobs.lake import existing_table
+from eyot_hub.jobs.bronze.bronze import PARTITION_BY, SCHEMA, bronze_table
+from eyot_hub.jobs.config.config import Config
+from eyot_hub.jobs.config.config_file import convert
+from eyot_hub.jobs.devices.device_statuses import FLEET_STATUSES, StatusSummaries
+from eyot_hub.jobs.lake.lake import existing_table
+from eyot_hub.jobs.maintenance.erasure import Eraser
 from support.jobs_config import jobs_config
 from support.lake_formats import FORMATS
 

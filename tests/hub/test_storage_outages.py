@@ -11,9 +11,9 @@ import pytest
 from deltalake import DeltaTable
 from msgspec import to_builtins
 
-from eyot_hub.jobs.bronze import Ingest
-from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.config_file import convert
+from eyot_hub.jobs.bronze.bronze import Ingest
+from eyot_hub.jobs.config.config import Config
+from eyot_hub.jobs.config.config_file import convert
 from support.cut_proxy import CutProxy
 from support.jobs_config import jobs_config
 from support.local_spark import LocalSpark

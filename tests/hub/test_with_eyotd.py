@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from eyot_hub.jobs.bronze import Ingest
-from eyot_hub.jobs.coverage import ORIGIN
-from eyot_hub.jobs.gaps import Gaps
+from eyot_hub.jobs.bronze.bronze import Ingest
+from eyot_hub.jobs.bronze.coverage import ORIGIN
+from eyot_hub.jobs.bronze.gaps import Gaps
 from support.eyotd import Eyotd
 from support.hub_truth import NEW_YEAR_MS, Hub, message, series, truth
 from support.jobs_config import jobs_config

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.table import Table
 
 from eyot_hub.jobs.aggregate import Aggregate
-from eyot_hub.jobs.bronze import Ingest, Round
-from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.config_file import load
-from eyot_hub.jobs.gaps import Gaps
-from eyot_hub.jobs.session import session
+from eyot_hub.jobs.bronze.bronze import Ingest, Round
+from eyot_hub.jobs.bronze.gaps import Gaps
+from eyot_hub.jobs.config.config import Config
+from eyot_hub.jobs.config.config_file import load
+from eyot_hub.jobs.spark.session import session
 
 CONFIG = """\
 [nats]

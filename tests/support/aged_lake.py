@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 
 from eyot_hub.jobs.aggregate import Aggregate
-from eyot_hub.jobs.bronze import SCHEMA, bronze_table, position_id
-from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.file_rows import row_groups
-from eyot_hub.jobs.files import by_partition
-from eyot_hub.jobs.gold import gold_table
-from eyot_hub.jobs.maintenance import Maintained, Maintenance
-from eyot_hub.jobs.silver import quarantine_table, silver_table
-from eyot_hub.jobs.table import LakeTable
+from eyot_hub.jobs.bronze.bronze import SCHEMA, bronze_table, position_id
+from eyot_hub.jobs.config.config import Config
+from eyot_hub.jobs.gold.gold import gold_table
+from eyot_hub.jobs.maintenance.maintenance import Maintained, Maintenance
+from eyot_hub.jobs.silver.silver import quarantine_table, silver_table
+from eyot_hub.jobs.tables.file_rows import row_groups
+from eyot_hub.jobs.tables.files import by_partition
+from eyot_hub.jobs.tables.table import LakeTable
 from support.local_spark import LocalSpark
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)

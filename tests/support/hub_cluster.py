@@ -35,7 +35,7 @@ from pyarrow import fs
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 
-from eyot_hub.jobs.files import Place, filesystem
+from eyot_hub.jobs.tables.files import Place, filesystem
 from support.hub_truth import DAY_MS, NEW_YEAR_MS, Reading, message, series, truth
 from support.job_process import JobProcess
 from support.nats_server import NatsServer

@@ -11,10 +11,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from eyot_hub.jobs.aggregate import Aggregate, AggregateRound
-from eyot_hub.jobs.bronze import Ingest
-from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.file_rows import row_groups
-from eyot_hub.jobs.table import LakeTable
+from eyot_hub.jobs.bronze.bronze import Ingest
+from eyot_hub.jobs.config.config import Config
+from eyot_hub.jobs.tables.file_rows import row_groups
+from eyot_hub.jobs.tables.table import LakeTable
 from support.streams import Message
 
 DAY_MS = 86_400_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.config_file import convert
+from eyot_hub.jobs.config.config import Config
+from eyot_hub.jobs.config.config_file import convert
 from support.lake_formats import lake_format
 
 SILVER = {

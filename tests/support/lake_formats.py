@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 
-from eyot_hub.jobs.config import Config
+from eyot_hub.jobs.config.config import Config
 
 FORMATS = ("delta", "iceberg")
 #: Names the format of the lakes of `jobs_config`, in this process and in those that a test starts.
@@ -24,8 +24,8 @@ def lake_format() -> str:
 def delete_table(config: Config, name: str) -> None:
     """Delete a table as an operator does: its files, and with Iceberg its entry in the catalog."""
     if config.lake.format == "iceberg":
-        from eyot_hub.jobs.iceberg_catalog import catalog_of
-        from eyot_hub.jobs.lake import identifier
+        from eyot_hub.jobs.lake.iceberg_catalog import catalog_of
+        from eyot_hub.jobs.lake.lake import identifier
 
         catalog_of(config.lake).drop_table(identifier(config.lake, name))
     shutil.rmtree(config.folder(name))

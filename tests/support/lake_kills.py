@@ -37,19 +37,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from eyot_hub.jobs.aggregate import Aggregate
-from eyot_hub.jobs.bronze import Ingest, bronze_table, position_id
-from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.config_file import load
-from eyot_hub.jobs.erasure import Eraser
-from eyot_hub.jobs.erasures import noted
-from eyot_hub.jobs.file_summaries import FileSummaries
-from eyot_hub.jobs.gaps import Gaps
-from eyot_hub.jobs.lake import existing_table
-from eyot_hub.jobs.maintenance import Maintenance
-from eyot_hub.jobs.quality import Quality
-from eyot_hub.jobs.replay import Replay
-from eyot_hub.jobs.retention import removed_until
-from eyot_hub.jobs.table import Fenced, LakeTable
+from eyot_hub.jobs.bronze.bronze import Ingest, bronze_table, position_id
+from eyot_hub.jobs.bronze.gaps import Gaps
+from eyot_hub.jobs.config.config import Config
+from eyot_hub.jobs.config.config_file import load
+from eyot_hub.jobs.devices.file_summaries import FileSummaries
+from eyot_hub.jobs.lake.lake import existing_table
+from eyot_hub.jobs.maintenance.erasure import Eraser
+from eyot_hub.jobs.maintenance.maintenance import Maintenance
+from eyot_hub.jobs.removals.erasures import noted
+from eyot_hub.jobs.removals.retention import removed_until
+from eyot_hub.jobs.reports.quality import Quality
+from eyot_hub.jobs.silver.replay import Replay
+from eyot_hub.jobs.tables.table import Fenced, LakeTable
 from eyot_wire.go.time import rfc3339_to_ns
 from support.hub_truth import DAY_MS, Reading, truth
 from support.job_process import JobProcess

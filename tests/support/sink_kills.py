@@ -137,7 +137,7 @@ def live(url: str, folder: Path, speculation: bool) -> None:
     from pyspark import TaskContext
     from pyspark.sql import functions as F
 
-    from eyot_hub.jobs.session import register_source, session
+    from eyot_hub.jobs.spark.session import register_source, session
 
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)  # of executors, too
     settings = SPECULATION if speculation else {"spark.master": "local[2,4]"}

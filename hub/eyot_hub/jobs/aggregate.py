@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
-from eyot_hub.jobs.bronze import bronze_table
-from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.gold import Aggregator, GoldRound
-from eyot_hub.jobs.increments import streams_in
-from eyot_hub.jobs.silver import Refiner, SilverRound
-from eyot_hub.jobs.table import Fenced, Refusals
+from eyot_hub.jobs.bronze.bronze import bronze_table
+from eyot_hub.jobs.config.config import Config
+from eyot_hub.jobs.gold.gold import Aggregator, GoldRound
+from eyot_hub.jobs.silver.silver import Refiner, SilverRound
+from eyot_hub.jobs.tables.increments import streams_in
+from eyot_hub.jobs.tables.table import Fenced, Refusals
 
 
 @dataclass

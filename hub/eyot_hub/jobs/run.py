@@ -11,14 +11,14 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from eyot_hub.jobs.aggregate import Aggregate
-from eyot_hub.jobs.bronze import Ingest, bronze_table, table_position
-from eyot_hub.jobs.config import Config, seconds
-from eyot_hub.jobs.expiry import expired_rows
-from eyot_hub.jobs.fleet import Fleet
-from eyot_hub.jobs.gaps import Gaps
-from eyot_hub.jobs.maintenance import Maintenance
-from eyot_hub.jobs.quality import Quality, failed
-from eyot_hub.jobs.report import STATUSES, write_report
+from eyot_hub.jobs.bronze.bronze import Ingest, bronze_table, table_position
+from eyot_hub.jobs.bronze.gaps import Gaps
+from eyot_hub.jobs.config.config import Config, seconds
+from eyot_hub.jobs.devices.fleet import Fleet
+from eyot_hub.jobs.maintenance.expiry import expired_rows
+from eyot_hub.jobs.maintenance.maintenance import Maintenance
+from eyot_hub.jobs.reports.quality import Quality, failed
+from eyot_hub.jobs.reports.report import STATUSES, write_report
 from eyot_hub.jobs.schedule import GaugeKey, Job, Result, Schedule
 from eyot_hub.planning import Planner
 

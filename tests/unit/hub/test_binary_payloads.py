@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eyot_hub.jobs.binary_payloads import plain_value
+from eyot_hub.jobs.payloads.binary_payloads import plain_value
 
 ENCODERS = {"msgpack": msgspec.msgpack.encode, "cbor": cbor2.dumps}
 FORMS = sorted(ENCODERS)

@@ -14,13 +14,13 @@ from msgspec import structs
 from sqlalchemy import event
 
 from eyot_hub.errors import HubError
-from eyot_hub.jobs import iceberg_catalog
 from eyot_hub.jobs.aggregate import Aggregate
-from eyot_hub.jobs.catalog_errors import CatalogFailed, place
-from eyot_hub.jobs.config import IcebergCatalog, Lake
-from eyot_hub.jobs.iceberg_catalog import catalog_of
-from eyot_hub.jobs.lake import existing_table, open_table, table_exists
-from eyot_hub.jobs.table import Fenced, LakeTable
+from eyot_hub.jobs.config.config import IcebergCatalog, Lake
+from eyot_hub.jobs.lake import iceberg_catalog
+from eyot_hub.jobs.lake.iceberg_catalog import catalog_of
+from eyot_hub.jobs.lake.lake import existing_table, open_table, table_exists
+from eyot_hub.jobs.tables.catalog_errors import CatalogFailed, place
+from eyot_hub.jobs.tables.table import Fenced, LakeTable
 from eyot_hub.main import main
 from support.aged_lake import DAYS, SPARK, store, stored
 from support.jobs_config import jobs_config

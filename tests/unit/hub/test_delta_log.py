@@ -10,11 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from eyot_hub.jobs.config import Lake
-from eyot_hub.jobs.delta_log import CHECKPOINT_INTERVAL, DeltaLog, statistics
-from eyot_hub.jobs.files import DataFile
-from eyot_hub.jobs.lake import open_table
-from eyot_hub.jobs.table import TableSpec
+from eyot_hub.jobs.config.config import Lake
+from eyot_hub.jobs.lake.lake import open_table
+from eyot_hub.jobs.tables.delta_log import CHECKPOINT_INTERVAL, DeltaLog, statistics
+from eyot_hub.jobs.tables.files import DataFile
+from eyot_hub.jobs.tables.table import TableSpec
 
 SCHEMA = pa.schema([("sequence", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("text", pa.string())])
 NOON = datetime(2026, 1, 1, 12, 0, 0, 1500, UTC)
@@ -52,7 +52,7 @@ def test_positions_of_another_writer_are_read_from_its_commits(tmp_path: Path, m
     assert [other.position(name) for name in ("eyot:S@1", "eyot:T@1", "eyot:U@1")] == [12, 5, 1]
     assert asked == []
     # After many commits the table is asked again.
-    monkeypatch.setattr("eyot_hub.jobs.delta_log.LOG_ENTRIES_MAX", 1)
+    monkeypatch.setattr("eyot_hub.jobs.tables.delta_log.LOG_ENTRIES_MAX", 1)
     for last in (14, 15):
         one.commit([], {"eyot:S@1": last})
     other.refresh()

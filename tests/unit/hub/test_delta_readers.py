@@ -9,8 +9,8 @@ import duckdb_extension_delta
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from eyot_hub.jobs.config import Lake
-from eyot_hub.jobs.lake import open_table
+from eyot_hub.jobs.config.config import Lake
+from eyot_hub.jobs.lake.lake import open_table
 
 SCHEMA = pa.schema([("device", pa.string()), ("day", pa.string()), ("value", pa.float64())])
 DAYS = ("2026-01-01", "2026-01-02")

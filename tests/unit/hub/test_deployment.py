@@ -14,7 +14,7 @@ import kubernetes_validate
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from eyot_hub.jobs.config_file import convert
+from eyot_hub.jobs.config.config_file import convert
 from eyot_hub.jobs.health import metrics
 from eyot_hub.jobs.schedule import Job, Result, Schedule
 from eyot_hub.main import WITHOUT_SPARK, _parser

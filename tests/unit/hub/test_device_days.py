@@ -11,16 +11,16 @@ import pytest
 from msgspec import structs
 
 from eyot_hub.jobs.aggregate import Aggregate
-from eyot_hub.jobs.config import Config, ConfigError, DeviceAge, Retention
-from eyot_hub.jobs.config_file import convert
-from eyot_hub.jobs.device_lists import noted_lists
-from eyot_hub.jobs.expiry import expired_rows
-from eyot_hub.jobs.explain import explain
-from eyot_hub.jobs.gaps import Gaps
-from eyot_hub.jobs.gold import gold_table
-from eyot_hub.jobs.replay import Replay
-from eyot_hub.jobs.silver import quarantine_table, silver_table
-from eyot_hub.jobs.table import LakeTable
+from eyot_hub.jobs.bronze.gaps import Gaps
+from eyot_hub.jobs.config.config import Config, ConfigError, DeviceAge, Retention
+from eyot_hub.jobs.config.config_file import convert
+from eyot_hub.jobs.gold.gold import gold_table
+from eyot_hub.jobs.maintenance.expiry import expired_rows
+from eyot_hub.jobs.removals.device_lists import noted_lists
+from eyot_hub.jobs.reports.explain import explain
+from eyot_hub.jobs.silver.replay import Replay
+from eyot_hub.jobs.silver.silver import quarantine_table, silver_table
+from eyot_hub.jobs.tables.table import LakeTable
 from support.aged_lake import (
     DAYS,
     EPOCH,

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eyot_hub.jobs.device_record import CLASSES, DeviceRecord, from_state, take, to_state
+from eyot_hub.jobs.devices.device_record import CLASSES, DeviceRecord, from_state, take, to_state
 
 
 class Earlier(msgspec.Struct, kw_only=True):

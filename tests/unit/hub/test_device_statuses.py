@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.device_statuses import _STATUS, SCHEMA, TAIL, StatusSummaries
+from eyot_hub.jobs.config.config import Config
+from eyot_hub.jobs.devices.device_statuses import _STATUS, SCHEMA, TAIL, StatusSummaries
 from support.jobs_config import jobs_config
 from support.local_spark import LocalSpark
 

@@ -18,21 +18,21 @@ import pytest
 from msgspec import structs
 
 from eyot_hub.jobs.aggregate import Aggregate
-from eyot_hub.jobs.bronze import SCHEMA, bronze_table, position_id
-from eyot_hub.jobs.config import Config, FleetStatus
-from eyot_hub.jobs.erasure import Eraser
-from eyot_hub.jobs.erasures import COMPLETED, REQUESTED, named, noted, unfinished
-from eyot_hub.jobs.file_rows import row_groups
-from eyot_hub.jobs.file_summaries import FileSummaries
-from eyot_hub.jobs.files import by_partition
-from eyot_hub.jobs.fleet import FLEET_SCHEMA
-from eyot_hub.jobs.gaps import Gaps
-from eyot_hub.jobs.gold import gold_table
-from eyot_hub.jobs.lake import open_table
-from eyot_hub.jobs.maintenance import Maintenance
-from eyot_hub.jobs.replay import Replay
-from eyot_hub.jobs.silver import quarantine_table, silver_table
-from eyot_hub.jobs.table import Fenced, LakeTable
+from eyot_hub.jobs.bronze.bronze import SCHEMA, bronze_table, position_id
+from eyot_hub.jobs.bronze.gaps import Gaps
+from eyot_hub.jobs.config.config import Config, FleetStatus
+from eyot_hub.jobs.devices.file_summaries import FileSummaries
+from eyot_hub.jobs.devices.fleet import FLEET_SCHEMA
+from eyot_hub.jobs.gold.gold import gold_table
+from eyot_hub.jobs.lake.lake import open_table
+from eyot_hub.jobs.maintenance.erasure import Eraser
+from eyot_hub.jobs.maintenance.maintenance import Maintenance
+from eyot_hub.jobs.removals.erasures import COMPLETED, REQUESTED, named, noted, unfinished
+from eyot_hub.jobs.silver.replay import Replay
+from eyot_hub.jobs.silver.silver import quarantine_table, silver_table
+from eyot_hub.jobs.tables.file_rows import row_groups
+from eyot_hub.jobs.tables.files import by_partition
+from eyot_hub.jobs.tables.table import Fenced, LakeTable
 from eyot_hub.main import main
 from support.jobs_config import jobs_config
 from support.local_spark import LocalSpark
@@ -47,8 +47,8 @@ ROWS = 40
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from eyot_hub.jobs.erasure import Eraser
-from eyot_hub.jobs.table import LakeTable
+from eyot_hub.jobs.maintenance.erasure import Eraser
+from eyot_hub.jobs.tables.table import LakeTable
 from support.jobs_config import jobs_config
 from support.local_spark import LocalSpark
 

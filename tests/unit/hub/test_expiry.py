@@ -16,19 +16,19 @@ import pytest
 from msgspec import structs
 
 from eyot_hub.jobs.aggregate import Aggregate
-from eyot_hub.jobs.bronze import bronze_table, position_id
-from eyot_hub.jobs.config import Config, ConfigError, Retention
-from eyot_hub.jobs.config_file import convert
-from eyot_hub.jobs.coverage import ORIGIN, Segment, Source, coverage
-from eyot_hub.jobs.expiry import expired_rows
-from eyot_hub.jobs.explain import explain
-from eyot_hub.jobs.gaps import Gaps, Report
-from eyot_hub.jobs.gold import gold_table
-from eyot_hub.jobs.replay import Replay
-from eyot_hub.jobs.retention import first_day
-from eyot_hub.jobs.segments import Segments
-from eyot_hub.jobs.silver import quarantine_table, silver_table
-from eyot_hub.jobs.table import Fenced, LakeTable
+from eyot_hub.jobs.bronze.bronze import bronze_table, position_id
+from eyot_hub.jobs.bronze.coverage import ORIGIN, Segment, Source, coverage
+from eyot_hub.jobs.bronze.gaps import Gaps, Report
+from eyot_hub.jobs.bronze.segments import Segments
+from eyot_hub.jobs.config.config import Config, ConfigError, Retention
+from eyot_hub.jobs.config.config_file import convert
+from eyot_hub.jobs.gold.gold import gold_table
+from eyot_hub.jobs.maintenance.expiry import expired_rows
+from eyot_hub.jobs.removals.retention import first_day
+from eyot_hub.jobs.reports.explain import explain
+from eyot_hub.jobs.silver.replay import Replay
+from eyot_hub.jobs.silver.silver import quarantine_table, silver_table
+from eyot_hub.jobs.tables.table import Fenced, LakeTable
 from eyot_hub.main import main
 from support.aged_lake import (
     DAYS,
@@ -58,9 +58,9 @@ import os, signal, sys
 from datetime import UTC, datetime
 from pathlib import Path
 from msgspec import structs
-from eyot_hub.jobs.config import Retention
-from eyot_hub.jobs.maintenance import Maintenance
-from eyot_hub.jobs.table import LakeTable
+from eyot_hub.jobs.config.config import Retention
+from eyot_hub.jobs.maintenance.maintenance import Maintenance
+from eyot_hub.jobs.tables.table import LakeTable
 from support.aged_lake import (
     DAYS, EPOCH, KEPT, NOW, SPARK, Killed, aggregated, at, days, ending, lake, maintained, rows_of, store, stored,
 )

@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.file_summaries import FLEET_FILES, FileSummaries, by_device, percentiles
-from eyot_hub.jobs.files import by_partition
-from eyot_hub.jobs.silver import silver_schema, silver_table
-from eyot_hub.jobs.summary_table import FILES_MAX
-from eyot_hub.jobs.table import LakeTable
+from eyot_hub.jobs.config.config import Config
+from eyot_hub.jobs.devices.file_summaries import FLEET_FILES, FileSummaries, by_device, percentiles
+from eyot_hub.jobs.devices.summary_table import FILES_MAX
+from eyot_hub.jobs.silver.silver import silver_schema, silver_table
+from eyot_hub.jobs.tables.files import by_partition
+from eyot_hub.jobs.tables.table import LakeTable
 from support.jobs_config import jobs_config
 from support.local_spark import LocalSpark
 

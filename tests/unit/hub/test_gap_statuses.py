@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eyot_hub.jobs.coverage import ORIGIN, STREAM, Coverage, Epoch, Island, Segment, Source, epochs_of
-from eyot_hub.jobs.gaps import Gap, Known, epochs_known, in_epoch, overdue, source_gaps
+from eyot_hub.jobs.bronze.coverage import ORIGIN, STREAM, Coverage, Epoch, Island, Segment, Source, epochs_of
+from eyot_hub.jobs.bronze.gaps import Gap, Known, epochs_known, in_epoch, overdue, source_gaps
 
 EDGE = Source(ORIGIN, "edge", "READINGS")
 

@@ -13,11 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from eyot_hub.jobs.config import Lake as LakeSettings
-from eyot_hub.jobs.gold_task import Computed, Portion, Readings, Work, compute
-from eyot_hub.jobs.increments import Span
-from eyot_hub.jobs.lake import open_table
-from eyot_hub.jobs.window_values import window_values
+from eyot_hub.jobs.config.config import Lake as LakeSettings
+from eyot_hub.jobs.gold.gold_task import Computed, Portion, Readings, Work, compute
+from eyot_hub.jobs.gold.window_values import window_values
+from eyot_hub.jobs.lake.lake import open_table
+from eyot_hub.jobs.tables.increments import Span
 
 TIME = pa.timestamp("us", tz="UTC")
 DAY = date(2026, 3, 1)

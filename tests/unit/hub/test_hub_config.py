@@ -12,9 +12,9 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from eyot_hub.errors import HubError
-from eyot_hub.jobs.config import Bronze, Config, ConfigError, FleetStatus, Gaps, Gold, Lake, Silver
-from eyot_hub.jobs.config_file import convert, load
-from eyot_hub.jobs.schemas import SchemaSettings
+from eyot_hub.jobs.config.config import Bronze, Config, ConfigError, FleetStatus, Gaps, Gold, Lake, Silver
+from eyot_hub.jobs.config.config_file import convert, load
+from eyot_hub.jobs.payloads.schemas import SchemaSettings
 from eyot_hub.main import Show, main
 
 GOOD = """

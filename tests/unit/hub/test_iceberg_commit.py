@@ -13,12 +13,12 @@ import pytest
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
-from eyot_hub.jobs import iceberg_catalog
-from eyot_hub.jobs.config import Lake
-from eyot_hub.jobs.iceberg_commit import MANIFESTS_MAX
-from eyot_hub.jobs.iceberg_log import between_others
-from eyot_hub.jobs.lake import open_table
-from eyot_hub.jobs.table import LakeTable
+from eyot_hub.jobs.config.config import Lake
+from eyot_hub.jobs.lake import iceberg_catalog
+from eyot_hub.jobs.lake.lake import open_table
+from eyot_hub.jobs.tables.iceberg_commit import MANIFESTS_MAX
+from eyot_hub.jobs.tables.iceberg_log import between_others
+from eyot_hub.jobs.tables.table import LakeTable
 
 SCHEMA = pa.schema([("number", pa.int64())])
 

@@ -13,9 +13,9 @@ import pytest
 from pyiceberg.io import OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile
 
-from eyot_hub.jobs.config import Lake
-from eyot_hub.jobs.lake import open_table
-from eyot_hub.jobs.table import LakeTable
+from eyot_hub.jobs.config.config import Lake
+from eyot_hub.jobs.lake.lake import open_table
+from eyot_hub.jobs.tables.table import LakeTable
 
 SCHEMA = pa.schema([("number", pa.int64())])
 

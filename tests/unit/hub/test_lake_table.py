@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from eyot_hub.errors import HubError
-from eyot_hub.jobs.config import Lake
-from eyot_hub.jobs.files import DataFile, by_partition
-from eyot_hub.jobs.lake import open_table
-from eyot_hub.jobs.table import Fenced, LakeTable, TableSpec
+from eyot_hub.jobs.config.config import Lake
+from eyot_hub.jobs.lake.lake import open_table
+from eyot_hub.jobs.tables.files import DataFile, by_partition
+from eyot_hub.jobs.tables.table import Fenced, LakeTable, TableSpec
 from support.lake_formats import lake_format
 
 SCHEMA = pa.schema(

@@ -12,11 +12,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from eyot_hub.jobs.bronze import PARTITION_BY, SCHEMA, bronze_table, position_id
-from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.maintenance import TRIES, Maintained, Maintenance
-from eyot_hub.jobs.silver import quarantine_table, silver_table
-from eyot_hub.jobs.table import LakeTable
+from eyot_hub.jobs.bronze.bronze import PARTITION_BY, SCHEMA, bronze_table, position_id
+from eyot_hub.jobs.config.config import Config
+from eyot_hub.jobs.maintenance.maintenance import TRIES, Maintained, Maintenance
+from eyot_hub.jobs.silver.silver import quarantine_table, silver_table
+from eyot_hub.jobs.tables.table import LakeTable
 from eyot_hub.main import main
 from support.jobs_config import jobs_config
 
@@ -28,10 +28,10 @@ FILES = 4
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from eyot_hub.jobs.bronze import bronze_table
-from eyot_hub.jobs.files import FileWriter
-from eyot_hub.jobs.maintenance import Maintenance
-from eyot_hub.jobs.table import LakeTable
+from eyot_hub.jobs.bronze.bronze import bronze_table
+from eyot_hub.jobs.tables.files import FileWriter
+from eyot_hub.jobs.maintenance.maintenance import Maintenance
+from eyot_hub.jobs.tables.table import LakeTable
 from support.jobs_config import jobs_config
 
 def killing(owner, name, *, first):

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eyot_hub import _payload_run, native, payload_run
-from eyot_hub.jobs.payload_columns import PayloadColumns, bytes_of
-from eyot_hub.jobs.payload_records import Reasons, RecordDecoder, raw_type
-from eyot_hub.jobs.payload_shape import Field, Shape
+from eyot_hub.jobs.payloads.payload_columns import PayloadColumns, bytes_of
+from eyot_hub.jobs.payloads.payload_records import Reasons, RecordDecoder, raw_type
+from eyot_hub.jobs.payloads.payload_shape import Field, Shape
 
 FIELDS = (
     Field("metric", ("metric",), "string"),

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 
 from eyot_hub.columns import TIMESTAMP
-from eyot_hub.jobs.config import ConfigError, Silver
-from eyot_hub.jobs.config_file import convert
-from eyot_hub.jobs.payload_shape import field_path
-from eyot_hub.jobs.payloads import PayloadParser, times_us
+from eyot_hub.jobs.config.config import ConfigError, Silver
+from eyot_hub.jobs.config.config_file import convert
+from eyot_hub.jobs.payloads.payload_shape import field_path
+from eyot_hub.jobs.payloads.payloads import PayloadParser, times_us
 from support.jobs_config import SILVER, jobs_config
 
 STORED = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)

@@ -14,14 +14,14 @@ import pyarrow as pa
 import pytest
 from msgspec import to_builtins
 
-from eyot_hub.jobs import file_rows
-from eyot_hub.jobs.config import Config, ConfigError
-from eyot_hub.jobs.config_file import convert
-from eyot_hub.jobs.files import by_partition
-from eyot_hub.jobs.maintenance import Maintenance
-from eyot_hub.jobs.quality import Quality, quality_rows
-from eyot_hub.jobs.report import render
-from eyot_hub.jobs.silver import silver_schema, silver_table
+from eyot_hub.jobs.config.config import Config, ConfigError
+from eyot_hub.jobs.config.config_file import convert
+from eyot_hub.jobs.maintenance.maintenance import Maintenance
+from eyot_hub.jobs.reports.quality import Quality, quality_rows
+from eyot_hub.jobs.reports.report import render
+from eyot_hub.jobs.silver.silver import silver_schema, silver_table
+from eyot_hub.jobs.tables import file_rows
+from eyot_hub.jobs.tables.files import by_partition
 from eyot_hub.main import main
 from support.jobs_config import jobs_config
 
@@ -178,7 +178,7 @@ def test_files_without_rows_of_the_period_are_not_read(tmp_path: Path, monkeypat
         read.extend(path for path in paths if path.startswith("event_date"))
         return real(place, paths, *more)
 
-    monkeypatch.setattr("eyot_hub.jobs.quality.row_groups", noting)
+    monkeypatch.setattr("eyot_hub.jobs.reports.quality.row_groups", noting)
     required, fresh = evaluated(tmp_path, rules, old, away, [silver_row(3, stored_at=NOW - HOUR / 2)])
     assert (required["checked"], required["violations"]) == (1, 0)
     assert (fresh["checked"], fresh["violations"], fresh["examples"][:13]) == (2, 1, "away: last at")

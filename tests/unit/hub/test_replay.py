@@ -17,19 +17,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from eyot_hub.jobs import replay as replay_module
-from eyot_hub.jobs import replays
-from eyot_hub.jobs.bronze import bronze_table, position_id
-from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.file_rows import row_groups
-from eyot_hub.jobs.files import by_partition
-from eyot_hub.jobs.gold import Aggregator, gold_table
-from eyot_hub.jobs.increments import Span
-from eyot_hub.jobs.replay import Replay, Replayed, condition
-from eyot_hub.jobs.replays import REPLAY_ID, SPANS_MAX, replays_table, spans_of, uncounted_spans
-from eyot_hub.jobs.silver import QUARANTINE_SCHEMA, Refiner, quarantine_table, silver_table
-from eyot_hub.jobs.silver_input import content_hashes
-from eyot_hub.jobs.table import Fenced, LakeTable
+from eyot_hub.jobs.bronze.bronze import bronze_table, position_id
+from eyot_hub.jobs.config.config import Config
+from eyot_hub.jobs.gold.gold import Aggregator, gold_table
+from eyot_hub.jobs.silver import replay as replay_module
+from eyot_hub.jobs.silver import replays
+from eyot_hub.jobs.silver.replay import Replay, Replayed, condition
+from eyot_hub.jobs.silver.replays import REPLAY_ID, SPANS_MAX, replays_table, spans_of, uncounted_spans
+from eyot_hub.jobs.silver.silver import QUARANTINE_SCHEMA, Refiner, quarantine_table, silver_table
+from eyot_hub.jobs.silver.silver_input import content_hashes
+from eyot_hub.jobs.tables.file_rows import row_groups
+from eyot_hub.jobs.tables.files import by_partition
+from eyot_hub.jobs.tables.increments import Span
+from eyot_hub.jobs.tables.table import Fenced, LakeTable
 from eyot_hub.main import main
 from support.jobs_config import jobs_config
 from support.lake_formats import delete_table
@@ -43,8 +43,8 @@ Row = dict[str, Any]
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from eyot_hub.jobs.replay import Replay
-from eyot_hub.jobs.table import Fenced, LakeTable
+from eyot_hub.jobs.silver.replay import Replay
+from eyot_hub.jobs.tables.table import Fenced, LakeTable
 from support.jobs_config import jobs_config
 from support.lake_formats import delete_table
 

@@ -8,8 +8,18 @@ from typing import Any
 
 import pytest
 
-from eyot_hub.jobs.report import coverage, every_day, render, table, verdict
-from eyot_hub.jobs.report_charts import COLUMN_MAX, Piece, amount, columns, duration, lag_bars, shorten, strips, top_of
+from eyot_hub.jobs.reports.report import coverage, every_day, render, table, verdict
+from eyot_hub.jobs.reports.report_charts import (
+    COLUMN_MAX,
+    Piece,
+    amount,
+    columns,
+    duration,
+    lag_bars,
+    shorten,
+    strips,
+    top_of,
+)
 
 HOSTILE = "<script>alert('x')</script>&"
 ORIGIN = {

@@ -15,16 +15,16 @@ import pyarrow as pa
 import pytest
 from msgspec import structs
 
-from eyot_hub.jobs.bronze import position_id
-from eyot_hub.jobs.config import Config, ConfigError, Retention
-from eyot_hub.jobs.config_file import convert
-from eyot_hub.jobs.file_rows import row_groups
-from eyot_hub.jobs.files import by_partition
-from eyot_hub.jobs.maintenance import TRIES, Maintained, Maintenance
-from eyot_hub.jobs.replay import Replay
-from eyot_hub.jobs.retention import removed_rows
-from eyot_hub.jobs.silver import QUARANTINE_SCHEMA, quarantine_table, silver_table
-from eyot_hub.jobs.table import LakeTable
+from eyot_hub.jobs.bronze.bronze import position_id
+from eyot_hub.jobs.config.config import Config, ConfigError, Retention
+from eyot_hub.jobs.config.config_file import convert
+from eyot_hub.jobs.maintenance.maintenance import TRIES, Maintained, Maintenance
+from eyot_hub.jobs.removals.retention import removed_rows
+from eyot_hub.jobs.silver.replay import Replay
+from eyot_hub.jobs.silver.silver import QUARANTINE_SCHEMA, quarantine_table, silver_table
+from eyot_hub.jobs.tables.file_rows import row_groups
+from eyot_hub.jobs.tables.files import by_partition
+from eyot_hub.jobs.tables.table import LakeTable
 from eyot_hub.main import main
 from support.jobs_config import jobs_config
 
@@ -40,9 +40,9 @@ import os, signal, sys
 from datetime import UTC, datetime
 from pathlib import Path
 from msgspec import structs
-from eyot_hub.jobs import maintenance
-from eyot_hub.jobs.config import Retention
-from eyot_hub.jobs.table import LakeTable
+from eyot_hub.jobs.maintenance import maintenance
+from eyot_hub.jobs.config.config import Retention
+from eyot_hub.jobs.tables.table import LakeTable
 from support.jobs_config import jobs_config
 
 real = LakeTable.commit

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from eyot_hub.jobs.config import ConfigError
-from eyot_hub.jobs.config_file import convert
+from eyot_hub.jobs.config.config import ConfigError
+from eyot_hub.jobs.config.config_file import convert
 from eyot_hub.jobs.health import HealthServer, health, metrics
 from eyot_hub.jobs.schedule import FAILING, Job, Result, Schedule
 from eyot_hub.json_log import JsonFormatter

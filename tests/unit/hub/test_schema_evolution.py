@@ -25,12 +25,12 @@ from msgspec import to_builtins
 
 from eyot_hub.errors import HubError
 from eyot_hub.jobs.aggregate import Aggregate
-from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.config_file import convert
-from eyot_hub.jobs.explain import explain
-from eyot_hub.jobs.gold import gold_table
-from eyot_hub.jobs.replay import Replay
-from eyot_hub.jobs.silver import quarantine_table, silver_table
+from eyot_hub.jobs.config.config import Config
+from eyot_hub.jobs.config.config_file import convert
+from eyot_hub.jobs.gold.gold import gold_table
+from eyot_hub.jobs.reports.explain import explain
+from eyot_hub.jobs.silver.replay import Replay
+from eyot_hub.jobs.silver.silver import quarantine_table, silver_table
 from support.aged_lake import DAYS, SPARK, rows_of, store, stored
 from support.jobs_config import GOLD, SILVER, jobs_config
 from support.schema_registry import SchemaRegistry

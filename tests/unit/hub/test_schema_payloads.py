@@ -25,10 +25,10 @@ from msgspec import to_builtins
 
 from eyot_hub.columns import TIMESTAMP
 from eyot_hub.errors import HubError
-from eyot_hub.jobs.config import ConfigError, Silver
-from eyot_hub.jobs.config_file import convert
-from eyot_hub.jobs.payload_records import Reasons
-from eyot_hub.jobs.payloads import PayloadParser
+from eyot_hub.jobs.config.config import ConfigError, Silver
+from eyot_hub.jobs.config.config_file import convert
+from eyot_hub.jobs.payloads.payload_records import Reasons
+from eyot_hub.jobs.payloads.payloads import PayloadParser
 from support.jobs_config import SILVER, jobs_config
 from support.schema_registry import SchemaRegistry
 
@@ -420,9 +420,9 @@ def test_any_bytes_are_a_row_or_have_a_reason(payloads: list[bytes]) -> None:
 
 
 def _decoders() -> list[Any]:
-    from eyot_hub.jobs.payload_records import RecordDecoder
-    from eyot_hub.jobs.payload_shape import Field, Shape
-    from eyot_hub.jobs.schemas import SchemaSource
+    from eyot_hub.jobs.payloads.payload_records import RecordDecoder
+    from eyot_hub.jobs.payloads.payload_shape import Field, Shape
+    from eyot_hub.jobs.payloads.schemas import SchemaSource
 
     files = proto_files().SerializeToString()
     avro_text, json_text = json.dumps(READING).encode(), json.dumps(JSON_SCHEMA).encode()

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from eyot_hub.errors import HubError
-from eyot_hub.jobs import session as sessions
-from eyot_hub.jobs.session import register_source, session
+from eyot_hub.jobs.spark import session as sessions
+from eyot_hub.jobs.spark.session import register_source, session
 
 
 def test_the_source_needs_the_workers_python_in_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from eyot_hub.jobs import parsing
-from eyot_hub.jobs.bronze import PARTITION_BY, SCHEMA, bronze_table
-from eyot_hub.jobs.file_rows import Range
-from eyot_hub.jobs.silver import ROWS_PER_TASK, balanced, quarantine_table, silver_schema
-from eyot_hub.jobs.silver_input import Division, Piece, SilverInput, Written, content_hashes, unpacked
+from eyot_hub.jobs.bronze.bronze import PARTITION_BY, SCHEMA, bronze_table
+from eyot_hub.jobs.silver import parsing
+from eyot_hub.jobs.silver.silver import ROWS_PER_TASK, balanced, quarantine_table, silver_schema
+from eyot_hub.jobs.silver.silver_input import Division, Piece, SilverInput, Written, content_hashes, unpacked
+from eyot_hub.jobs.tables.file_rows import Range
 from support.jobs_config import jobs_config
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from eyot_hub.jobs.config import Lake
-from eyot_hub.jobs.files import DataFile
-from eyot_hub.jobs.lake import open_table
-from eyot_hub.jobs.silver import silver_schema
-from eyot_hub.jobs.silver_input import Block, Written, packed
-from eyot_hub.jobs.silver_task import KnownFile, SilverTask
+from eyot_hub.jobs.config.config import Lake
+from eyot_hub.jobs.lake.lake import open_table
+from eyot_hub.jobs.silver.silver import silver_schema
+from eyot_hub.jobs.silver.silver_input import Block, Written, packed
+from eyot_hub.jobs.silver.silver_task import KnownFile, SilverTask
+from eyot_hub.jobs.tables.files import DataFile
 from support.jobs_config import jobs_config
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)

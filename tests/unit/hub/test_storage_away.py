@@ -8,9 +8,9 @@ import deltalake.fs
 import pyarrow as pa
 import pytest
 
-from eyot_hub.jobs import files
-from eyot_hub.jobs.config import Lake
-from eyot_hub.jobs.files import PATIENCE, TASK_PATIENCE, DataFile, FileWriter, Place, filesystem
+from eyot_hub.jobs.config.config import Lake
+from eyot_hub.jobs.tables import files
+from eyot_hub.jobs.tables.files import PATIENCE, TASK_PATIENCE, DataFile, FileWriter, Place, filesystem
 
 SCHEMA = pa.schema([("day", pa.string()), ("number", pa.int64())])
 ROWS = pa.table({"number": [1]})

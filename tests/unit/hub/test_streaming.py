@@ -8,7 +8,7 @@ from unittest.mock import MagicMock, Mock
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from eyot_hub.jobs.streaming import SLOW_START, STARTS_MAX, run_query
+from eyot_hub.jobs.spark.streaming import SLOW_START, STARTS_MAX, run_query
 from support.jobs_config import jobs_config
 
 

@@ -18,8 +18,8 @@ LIBRARIES = SPARK / "python" / "lib"
 NOT_FOR_TASKS = (
     "deltalake",
     "http.client",
-    "eyot_hub.jobs.config",
-    "eyot_hub.jobs.lake",
+    "eyot_hub.jobs.config.config",
+    "eyot_hub.jobs.lake.lake",
     "eyot_hub.options",
     "eyot_hub.planning",
     "pandas",
@@ -86,7 +86,9 @@ def test_nothing_beside_the_folder_is_found(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": path}, check=True)
 
 
-@pytest.mark.parametrize("module", ["bronze_task", "silver_task", "gold_task", "erasure_task"])
+@pytest.mark.parametrize(
+    "module", ["bronze.bronze_task", "silver.silver_task", "gold.gold_task", "maintenance.erasure_task"]
+)
 def test_tasks_load_nothing_of_the_driver(module: str) -> None:
     program = (
         f"import sys, pyspark.worker, eyot_hub.jobs.{module}; print(*sorted(set(sys.modules) & set({NOT_FOR_TASKS})))"

@@ -1,0 +1,134 @@
+"""The job `maintain`: removes expired rows, joins the small files of every table, removes files that no recent version needs.
+
+It needs no Spark and may run beside all other jobs. A compaction is one commit, which holds the joined file and the
+removal of its parts, or neither; it is refused when another job committed meanwhile, and made again. A vacuum removes
+only what no version of the last hours names. Expired rows leave a table in one commit (`expiry.py`, `retention.py`). A job killed at any moment therefore leaves every row once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final
+
+from eyot_hub.jobs.bronze.bronze import BRONZE
+from eyot_hub.jobs.config.config import Config
+from eyot_hub.jobs.lake.lake import existing_table
+from eyot_hub.jobs.maintenance.expiry import Expired, Expiry
+from eyot_hub.jobs.removals.retention import remove_expired
+from eyot_hub.jobs.silver.silver import QUARANTINE
+from eyot_hub.jobs.tables.table import Fenced, LakeTable
+
+log = logging.getLogger(__name__)
+
+TRIES: Final = 3
+#: Tables that a lake holds beside silver and gold, where their jobs have run.
+_OTHERS: Final = (
+    BRONZE,
+    QUARANTINE,
+    "segments",
+    "gaps",
+    "origins",
+    "fleet",
+    "fleet_files",
+    "fleet_statuses",
+    "devices",
+    "quality",
+    "replays",
+    "erasures",
+    "retention_lists",
+)
+
+
+@dataclass
+class Maintained:
+    """What was done to one table. `refused`: other jobs committed all the time, so rows or files are left for the next round."""
+
+    table: str
+    files_before: int = 0
+    files: int = 0
+    removed: int = 0  # files that the vacuum removed, those of killed tasks included
+    refused: bool = False
+    expired: int = 0  # rows that retention removed
+    #: Tables that have not read all expired rows of this one yet; until then these rows stay.
+    waits_for: list[str] = field(default_factory=list)
+
+
+class Maintenance:
+    """All tables of a configuration that exist; call `round` repeatedly."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        compact: bool = True,
+        vacuum: bool = True,
+        retention: bool = True,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """`vacuum`, `retention`: unless the configured times are 0. `now`: in UTC, for retention."""
+        self._config = config
+        self._compact = compact
+        self._vacuum_hours = config.bronze.vacuum_hours if vacuum else 0.0
+        self._retention = retention
+        self._now = now
+
+    def round(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Maintained]:
+        """Maintain one table after the other and yield the results."""
+        for name in self._names():
+            if stop():
+                return
+            table = existing_table(self._config.lake, name)
+            if table is not None:
+                yield self._maintain(name, table)
+
+    def _names(self) -> list[str]:
+        silver = [f"silver/{one.name}" for one in self._config.silver]
+        return [*_OTHERS, *silver, *(f"gold/{one.name}" for one in self._config.gold)]
+
+    def _maintain(self, name: str, table: LakeTable) -> Maintained:
+        done = Maintained(name, files_before=len(table.files()))
+        if self._retention:
+            step = self._expiry(name, table)
+            self._repeat(table, done, lambda: self._expire(step, done))
+        if self._compact:
+            self._repeat(table, done, lambda: table.maintain(compact=True, vacuum_hours=None))
+        if self._vacuum_hours:
+            done.removed = table.maintain(compact=False, vacuum_hours=self._vacuum_hours)
+        done.files = len(table.files())
+        return done
+
+    def _expiry(self, name: str, table: LakeTable) -> Callable[[], Expired]:
+        """Return what removes a table's expired rows."""
+        expiry, now = Expiry(self._config, self._now()), self._now()
+        age = self._config.retention.age("quarantine")
+        if name == QUARANTINE and age:
+            return lambda: Expired(remove_expired(table, age, now))
+        if name == BRONZE:
+            return lambda: expiry.bronze(table)
+        for silver in self._config.silver:
+            if name == f"silver/{silver.name}":
+                return partial(expiry.silver, table, silver)
+        for gold in self._config.gold:
+            if name == f"gold/{gold.name}":
+                return partial(expiry.gold, table, gold)
+        return Expired
+
+    @staticmethod
+    def _expire(step: Callable[[], Expired], done: Maintained) -> None:
+        found = step()
+        done.expired, done.waits_for = found.rows, found.waits_for
+
+    def _repeat(self, table: LakeTable, done: Maintained, step: Callable[[], object]) -> None:
+        """Do a step, again when another job committed meanwhile."""
+        for _ in range(TRIES):
+            try:
+                step()
+                return
+            except Fenced as error:
+                log.info("table %s is written by another job: %s", table.root, error)
+                table.refresh()
+        done.refused = True
