@@ -14,13 +14,13 @@ from typing import Any
 from msgspec import to_builtins
 
 from eyot_hub.jobs.aggregate import Aggregate
-from eyot_hub.jobs.bronze import Ingest
-from eyot_hub.jobs.config import Config
-from eyot_hub.jobs.config_file import convert
-from eyot_hub.jobs.file_summaries import FileSummaries, by_device
-from eyot_hub.jobs.maintenance import Maintenance
+from eyot_hub.jobs.bronze.bronze import Ingest
+from eyot_hub.jobs.bronze.segments import FILES_MAX
+from eyot_hub.jobs.config.config import Config
+from eyot_hub.jobs.config.config_file import convert
+from eyot_hub.jobs.devices.file_summaries import FileSummaries, by_device
+from eyot_hub.jobs.maintenance.maintenance import Maintenance
 from eyot_hub.jobs.run import GapsRounds
-from eyot_hub.jobs.segments import FILES_MAX
 from support.jobs_config import jobs_config
 from support.local_spark import LocalSpark
 from support.object_storage import ObjectStorage
