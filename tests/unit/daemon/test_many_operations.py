@@ -6,28 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from eyot_daemon.auth.login import OpenDoor, Peer
-from eyot_daemon.client.clients import Clients
 from eyot_daemon.client.connection import HELD_BYTES_MAX, OPS_MAX, ClientConnection
 from eyot_daemon.net.transport import CLIENT_CLOSED, INTERNAL_ERROR
-from support.plain_transport import Wire
-from support.turns import Turns
+from support.client_turns import ClientTurns
 
 COUNT = 10 * OPS_MAX
 SUBS = b"".join(b"SUB s.%d %d\r\n" % (number, number) for number in range(COUNT))
-
-
-class Fixture(Turns):
-    def __init__(self) -> None:
-        super().__init__()
-        self.clients = Clients(self.broker, OpenDoor())
-
-    def client(self) -> tuple[ClientConnection, Wire]:
-        wire = Wire()
-        wire.session = client = self.clients.accept(wire, Peer(host="memory", port=1))
-        self.send(client, b'CONNECT {"verbose":false}\r\nPING\r\n')
-        wire.sent.clear()
-        return client, wire
 
 
 def handled(client: ClientConnection) -> int:
@@ -35,7 +19,7 @@ def handled(client: ClientConnection) -> int:
 
 
 def test_others_are_answered_between_the_slices() -> None:
-    fixture = Fixture()
+    fixture = ClientTurns()
     (client, wire), (other, heard) = fixture.client(), fixture.client()
     fixture.send(client, SUBS + b"PING\r\n")
     turns = 0
@@ -52,7 +36,7 @@ def test_others_are_answered_between_the_slices() -> None:
 
 
 def test_those_who_send_much_take_turns() -> None:
-    fixture = Fixture()
+    fixture = ClientTurns()
     clients = [fixture.client()[0] for _ in range(3)]
     for client in clients:
         fixture.send(client, SUBS)
@@ -65,7 +49,7 @@ def test_those_who_send_much_take_turns() -> None:
 
 def test_what_comes_meanwhile_waits_behind() -> None:
     """A gate is passed for one read now and then."""
-    fixture = Fixture()
+    fixture = ClientTurns()
     client, wire = fixture.client()
     fixture.send(client, SUBS)
     gate, wire.held = wire.held, None
@@ -92,7 +76,7 @@ def send_too_much(client: ClientConnection) -> None:
 
 @pytest.mark.parametrize("what", [end, break_protocol, send_too_much])
 def test_what_was_read_is_carried_out_before_the_end(what: Callable[[ClientConnection], None]) -> None:
-    fixture = Fixture()
+    fixture = ClientTurns()
     (client, _), (other, heard) = fixture.client(), fixture.client()
     fixture.send(other, b"SUB n 1\r\n")
     fixture.send(client, b"".join(b"PING\r\nPUB n 1\r\n%d\r\n" % (number % 10) for number in range(COUNT)))
@@ -104,7 +88,7 @@ def test_what_was_read_is_carried_out_before_the_end(what: Callable[[ClientConne
 
 
 def test_a_client_that_is_closed_gets_no_later_turn() -> None:
-    fixture = Fixture()
+    fixture = ClientTurns()
     client, wire = fixture.client()
     fixture.send(client, SUBS)
     client.close("Kicked", linger=False)
@@ -115,7 +99,7 @@ def test_a_client_that_is_closed_gets_no_later_turn() -> None:
 
 
 def test_an_internal_error_in_a_later_turn_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    fixture = Fixture()
+    fixture = ClientTurns()
     client, _ = fixture.client()
     fixture.send(client, SUBS)
     monkeypatch.setattr("eyot_daemon.client.interest.subscribe", None)

@@ -4,32 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from eyot_daemon.auth.login import OpenDoor, Peer
-from eyot_daemon.client.clients import Clients
 from eyot_daemon.client.connection import ClientConnection
 from eyot_daemon.client.interest import REVIEWED_MAX
 from eyot_daemon.config.permissions import Permissions, SubjectPermission
 from eyot_daemon.jetstream.deliver_subject import has_interest
 from eyot_daemon.router.access import Access
 from eyot_daemon.router.retired import REMOVED_MAX
+from support.client_turns import ClientTurns
 from support.plain_transport import Wire
-from support.turns import Turns
 
 COUNT = 5 * REMOVED_MAX
 
 
-class Fixture(Turns):
-    def __init__(self) -> None:
-        super().__init__()
-        self.clients = Clients(self.broker, OpenDoor())
-
-    def client(self) -> tuple[ClientConnection, Wire]:
-        wire = Wire()
-        wire.session = client = self.clients.accept(wire, Peer(host="memory", port=1))
-        self.send(client, b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\nPING\r\n')
-        wire.sent.clear()
-        return client, wire
-
+class Fixture(ClientTurns):
     def subscribed(self, prefix: bytes = b"s", queue: bytes = b"") -> tuple[ClientConnection, Wire]:
         client, wire = self.client()
         subs = (b"SUB %b.%d %b %d\r\n" % (prefix, number, queue, number) for number in range(COUNT))

@@ -8,8 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from eyot_daemon.auth.login import OpenDoor, Peer
-from eyot_daemon.client.clients import Clients
 from eyot_daemon.client.connection import ClientConnection
 from eyot_daemon.monitor.accounts import SubszQuery, subsz
 from eyot_daemon.monitor.connz import LOOKED_AT_MAX, ConnzQuery, connz
@@ -18,24 +16,12 @@ from eyot_daemon.monitor.page_text import page_text
 from eyot_daemon.monitor.system_services import SystemServices
 from eyot_daemon.turn.slices import ROWS_MAX, Slices, at_once
 from eyot_wire.status import StreamStatus
-from support.plain_transport import Wire
-from support.turns import Turns
+from support.client_turns import ClientTurns
 
 COUNT = 10 * ROWS_MAX
 
 
-class Fixture(Turns):
-    def __init__(self) -> None:
-        super().__init__()
-        self.clients = Clients(self.broker, OpenDoor())
-
-    def client(self) -> tuple[ClientConnection, Wire]:
-        wire = Wire()
-        wire.session = client = self.clients.accept(wire, Peer(host="memory", port=1))
-        self.send(client, b'CONNECT {"verbose":false}\r\nPING\r\n')
-        wire.sent.clear()
-        return client, wire
-
+class Fixture(ClientTurns):
     def subscribed(self, count: int = COUNT) -> ClientConnection:
         client, _ = self.client()
         self.send(client, b"".join(b"SUB s.%d %d\r\n" % (number, number) for number in range(count)))
