@@ -26,7 +26,7 @@ from eyot_daemon.mqtt.plain_delivery import send_run
 from eyot_daemon.mqtt.publishing import Publisher
 from eyot_daemon.mqtt.received_publishes import ReceivedPublishes
 from eyot_daemon.mqtt.sending import MqttSender
-from eyot_daemon.mqtt.session import BACKLOG_BYTES, Outgoing
+from eyot_daemon.mqtt.session_link import BACKLOG_BYTES, Outgoing
 from eyot_daemon.mqtt.subscribing import Subscriber, filter_of
 from eyot_daemon.net.transport import INTERNAL_ERROR, SERVER_SHUTDOWN
 from eyot_daemon.turn.backpressure import Gate

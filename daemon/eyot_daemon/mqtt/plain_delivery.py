@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from eyot_daemon.mqtt import message
 from eyot_daemon.mqtt.sending import MqttSender
-from eyot_daemon.mqtt.session import BACKLOG_BYTES, Outgoing
+from eyot_daemon.mqtt.session_link import BACKLOG_BYTES, Outgoing
 from eyot_wire.mqtt import topics
 
 if TYPE_CHECKING:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from eyot_daemon.client.served import Registry
     from eyot_daemon.mqtt.publishing import Publisher
     from eyot_daemon.mqtt.server import MqttServer
-    from eyot_daemon.mqtt.session import Outgoing, Queued, Session
+    from eyot_daemon.mqtt.session import Session
+    from eyot_daemon.mqtt.session_link import Outgoing, Queued
     from eyot_daemon.mqtt.sessions import AccountSessions
     from eyot_daemon.mqtt.subscribing import Subscriber
     from eyot_daemon.net.transport import Transport

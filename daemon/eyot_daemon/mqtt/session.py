@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from eyot_daemon.mqtt import message
 from eyot_daemon.mqtt.counters import Drops
 from eyot_daemon.mqtt.fifo import Fifo
+from eyot_daemon.mqtt.session_link import BACKLOG_BYTES, Outgoing, Queued, SessionLink
 from eyot_daemon.mqtt.session_record import SessionRecord, SubOptions
 from eyot_wire.mqtt import topics
 from eyot_wire.mqtt.packets import Puback, Pubcomp, Pubrec
@@ -40,27 +41,6 @@ QUEUED_IDS: Final = 61_440
 LAST_ID: Final = 65_535
 #: The most bytes that a queue may hand over before the client has read what was sent.
 PULL_BYTES: Final = 1 << 20
-#: A connection that has this much to send gets nothing more from the queue, and no messages of QoS 0.
-BACKLOG_BYTES: Final = 1 << 20
-
-
-class Outgoing(NamedTuple):
-    """A message for a client. `qos`: at which it is sent; `identifiers`: of the subscriptions that it is for."""
-
-    topic: str
-    reply: bytes
-    header: bytes
-    payload: bytes
-    qos: int
-    retain: bool
-    identifiers: tuple[int, ...] = ()
-    #: user properties that say where streams have it; None: nobody asked
-    context: tuple[tuple[str, str], ...] | None = None
-
-    @property
-    def size(self) -> int:
-        """Bytes that it takes while it waits."""
-        return len(self.payload) + len(self.header) + len(self.topic)
 
 
 class Phase(Enum):
@@ -116,60 +96,6 @@ class Held:
         self.releasing = False
         self.released: Callable[[str], None] | None = None
         self.waiting: list[Callable[[Result], None]] = []
-
-
-class Queued(NamedTuple):
-    """A message that the queue handed over."""
-
-    sseq: int
-    deliveries: int
-    subject: bytes
-    header: bytes
-    payload: bytes
-
-
-class SessionLink(Protocol):
-    """The connection of a session, as the session uses it."""
-
-    #: how many messages of QoS 1 and 2 the client takes at once
-    receive_maximum: int
-    cid: int
-
-    @property
-    def address(self) -> str:
-        """Host and port of the client."""
-        ...
-
-    @property
-    def backlog(self) -> int:
-        """Bytes that wait to be sent."""
-        ...
-
-    def send_publish(self, outgoing: Outgoing, packet_id: int, *, dup: bool) -> bool:
-        """Send PUBLISH; False: it is larger than the client takes, or cannot be a topic."""
-        ...
-
-    def send_pubrel(self, packet_id: int) -> None: ...
-
-    def allows(self, topic_filter: str) -> bool:
-        """Return whether the client may have messages for one of its filters."""
-        ...
-
-    def may_receive(self, subject: bytes) -> bool:
-        """Return whether nothing denies the client messages on a subject."""
-        ...
-
-    def context_of(self, queued: Queued) -> tuple[tuple[str, str], ...]:
-        """Return where streams have a queued message, as user properties."""
-        ...
-
-    def taken_over(self) -> None:
-        """Another connection has the session now: end this one."""
-        ...
-
-    def session_deleted(self) -> None:
-        """End the connection: an operator deletes the session."""
-        ...
 
 
 class Session:

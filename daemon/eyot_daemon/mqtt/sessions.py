@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from eyot_daemon.mqtt.counters import Drops, Traffic
 from eyot_daemon.mqtt.publishing import Publisher, publish
 from eyot_daemon.mqtt.repetitions import Repetitions
-from eyot_daemon.mqtt.session import Queued, Session, SessionLimits
+from eyot_daemon.mqtt.session import Session, SessionLimits
+from eyot_daemon.mqtt.session_link import Queued
 from eyot_daemon.mqtt.session_queue import QUEUE_PREFIX
 from eyot_daemon.mqtt.session_record import NEVER, SessionRecord, StoredWill
 from eyot_daemon.mqtt.store import MqttStoreOptions

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from eyot_daemon.jetstream.stream.stream import Stream
-    from eyot_daemon.mqtt.session import Outgoing
+    from eyot_daemon.mqtt.session_link import Outgoing
     from eyot_daemon.router.account import Account
     from eyot_store import StoredMessage
     from eyot_wire.mqtt.properties import Properties

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from eyot_daemon.mqtt import message, stream_context, sys_topics
 from eyot_daemon.mqtt.overlaps import Overlaps
-from eyot_daemon.mqtt.session import BACKLOG_BYTES, Outgoing, Session
+from eyot_daemon.mqtt.session import Session
+from eyot_daemon.mqtt.session_link import BACKLOG_BYTES, Outgoing
 from eyot_daemon.mqtt.session_record import SubOptions
 from eyot_daemon.router.subscription import Destination, Subscription
 from eyot_wire.mqtt import topics

@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, Protocol
 
-from eyot_daemon.mqtt.session import Outgoing, Session
+from eyot_daemon.mqtt.session import Session
+from eyot_daemon.mqtt.session_link import Outgoing
 from eyot_daemon.version import own_version
 from eyot_wire.mqtt import topics
 

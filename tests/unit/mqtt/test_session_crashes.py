@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from eyot_daemon.mqtt.counters import Drops
-from eyot_daemon.mqtt.session import Outgoing, Queued, Session, SessionLimits
+from eyot_daemon.mqtt.session import Session, SessionLimits
+from eyot_daemon.mqtt.session_link import Outgoing, Queued
 from eyot_daemon.mqtt.session_record import SessionRecord, SubOptions
 from eyot_wire.mqtt import topics
 from support.mqtt_fixture import MqttFixture

@@ -10,7 +10,8 @@ import pytest
 
 from eyot_daemon.mqtt.counters import Drops
 from eyot_daemon.mqtt.replies import Replies
-from eyot_daemon.mqtt.session import Outgoing, Queued, Session, SessionLimits
+from eyot_daemon.mqtt.session import Session, SessionLimits
+from eyot_daemon.mqtt.session_link import Outgoing, Queued
 from eyot_daemon.mqtt.session_record import SessionRecord, SubOptions
 from eyot_daemon.mqtt.sessions import AccountSessions, Limits, Opened, Opening
 from eyot_daemon.mqtt.store import MqttStore, MqttStoreOptions
