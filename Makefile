@@ -84,7 +84,7 @@ fuzz: venv  ## throw anything at scanners, fan-out and whole connections for FUZ
 
 walkthrough: venv  ## NATS' own walk-through of leaf nodes with JetStream, with Eyot and nats-server as hub and leaf
 	@$(NEEDS) nats
-	$(BIN)/python tests/support/walkthrough.py $(WALK)
+	$(BIN)/python tests/support/links/walkthrough.py $(WALK)
 
 bench: venv  ## Eyot against nats-server and mosquitto in the same run; the tables go to docs/measured.md; BENCH=core|durable|leaf|idle|growth|weak|mqtt: one group
 	@$(NEEDS) base nats net mqtt
@@ -108,60 +108,60 @@ bench-fleet: venv  ## thousands of light leaf nodes at a cluster of three nats-s
 	@$(BIN)/python tests/bench/fleet_links.py $(FLEET)
 
 trust-walk: venv  ## nsc and eyot trust in turn on one store, against nats-server and eyotd; NSC=PATH of an nsc
-	@$(BIN)/python tests/support/trust_walk.py --nsc $(or $(NSC),nsc)
+	@$(BIN)/python tests/support/trust/trust_walk.py --nsc $(or $(NSC),nsc)
 
 hub-kills: venv  ## SIGKILL for drivers and workers of every job and of the sink, in both formats, KILLS (20) each; SEED=n to repeat
 	@$(NEEDS) nats spark
-	$(BIN)/python tests/support/ingest_kills.py --kills $(or $(KILLS),20) --packed --restarts $(if $(SEED),--seed $(SEED))
-	$(BIN)/python tests/support/ingest_kills.py --kills $(or $(KILLS),20) --format iceberg $(if $(SEED),--seed $(SEED))
-	$(BIN)/python tests/support/table_kills.py --kills $(or $(KILLS),20) $(if $(SEED),--seed $(SEED))
-	$(BIN)/python tests/support/table_kills.py --kills $(or $(KILLS),20) --format iceberg $(if $(SEED),--seed $(SEED))
-	$(BIN)/python tests/support/lake_kills.py --beside --kills $(or $(KILLS),20) $(if $(SEED),--seed $(SEED))
-	$(BIN)/python tests/support/lake_kills.py --beside --kills $(or $(KILLS),20) --format iceberg $(if $(SEED),--seed $(SEED))
-	$(BIN)/python tests/support/sink_kills.py --kills $(or $(KILLS),20) $(if $(SEED),--seed $(SEED))
-	$(BIN)/python tests/support/sink_kills.py --kills $(or $(KILLS),20) --speculation $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/support/hub/ingest_kills.py --kills $(or $(KILLS),20) --packed --restarts $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/support/hub/ingest_kills.py --kills $(or $(KILLS),20) --format iceberg $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/support/hub/table_kills.py --kills $(or $(KILLS),20) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/support/hub/table_kills.py --kills $(or $(KILLS),20) --format iceberg $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/support/hub/lake_kills.py --beside --kills $(or $(KILLS),20) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/support/hub/lake_kills.py --beside --kills $(or $(KILLS),20) --format iceberg $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/support/hub/sink_kills.py --kills $(or $(KILLS),20) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/support/hub/sink_kills.py --kills $(or $(KILLS),20) --speculation $(if $(SEED),--seed $(SEED))
 
 hub-wheel:  ## the hub's jobs from the built wheel in a fresh virtual environment, under spark-submit
 	@$(NEEDS) base nats spark
-	tests/support/submit-wheel
+	tests/support/hub/submit-wheel
 
 hub-cluster: venv  ## the hub's jobs on a standalone cluster of Spark: packed environment, times; CLUSTER="--rounds N"
 	@$(NEEDS) nats spark
-	$(BIN)/python tests/support/hub_cluster.py $(CLUSTER)
+	$(BIN)/python tests/support/hub/cluster.py $(CLUSTER)
 
 hub-cluster-kills: venv  ## workers, driver, master, broker and object storage killed under each job of such a cluster; CLUSTER="--format FORMAT"
 	@$(NEEDS) nats spark
-	$(BIN)/python tests/support/hub_cluster_kills.py $(CLUSTER)
+	$(BIN)/python tests/support/hub/cluster_kills.py $(CLUSTER)
 
 hub-dag: venv  ## the example for Airflow, loaded by Airflow itself in a virtual environment of its own
-	$(BIN)/python tests/support/hub_dag.py
+	$(BIN)/python tests/support/hub/dag.py
 
 cuts: venv  ## 200 random cuts of a leaf link and kills of its ends, clients on both sides; CUTS="--cuts N --hub KIND --seed N"
 	@$(NEEDS) nats
-	$(BIN)/python tests/support/link_cuts.py $(CUTS)
+	$(BIN)/python tests/support/links/link_cuts.py $(CUTS)
 
 storm: venv  ## a hub and a leaf node of each kind, 100 faults a run; RUNS=14 SEED=n STORM="--faults N --pairs HUB:LEAF,..."
 	@$(NEEDS) nats
-	$(BIN)/python tests/support/storm.py $(if $(RUNS),--runs $(RUNS)) $(if $(SEED),--seed $(SEED)) $(STORM)
+	$(BIN)/python tests/support/links/storm.py $(if $(RUNS),--runs $(RUNS)) $(if $(SEED),--seed $(SEED)) $(STORM)
 
 soak: venv  ## power cuts and SIGKILL under load, for an hour; SOAK="--seconds N" for another time
 	@cd tests
-	PYTHONPATH=. python support/power_cuts.py $(or $(SOAK),--seconds 1800)
+	PYTHONPATH=. python support/store/power_cuts.py $(or $(SOAK),--seconds 1800)
 	EYOT_SIGKILL_ROUNDS=3000 python -m pytest -q unit/store/test_sigkill.py
-	python support/mqtt_kills.py --kills 2000
+	python support/mqtt/kills.py --kills 2000
 
 mqtt-kills: venv  ## SIGKILL of the daemon under MQTT load of QoS 1 and 2, KILLS (2000) times; SEED=n to repeat
 	@cd tests
-	python support/mqtt_kills.py --kills $(or $(KILLS),2000) $(if $(SEED),--seed $(SEED))
+	python support/mqtt/kills.py --kills $(or $(KILLS),2000) $(if $(SEED),--seed $(SEED))
 
 damage: venv  ## damaged pages, files and journals: 10,000 cases; DAMAGE="--cases N --seed N", --case N replays one
 	@cd tests
-	PYTHONPATH=. python support/damages.py $(DAMAGE)
+	PYTHONPATH=. python support/store/damages.py $(DAMAGE)
 
 upgrades: venv  ## the package by dpkg to the next version and back, killed on the way, over a store in use; ROUNDS (3); every cut of dpkg; as root
 	@$(NEEDS) deb
 	packaging/build-deb
-	$(BIN)/python tests/support/upgrades.py --rounds $(or $(ROUNDS),3) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/support/devices/upgrades.py --rounds $(or $(ROUNDS),3) $(if $(SEED),--seed $(SEED))
 	EYOT_CUTS_EVERY=1 $(BIN)/python -m pytest tests/appliance/test_package_cuts.py
 
 power-loss: venv  ## power loss of a virtual machine that runs eyotd, ROUNDS (5) times; POWER_LOSS=--encrypted
@@ -184,7 +184,7 @@ deb:  ## dist/eyot_VERSION_ARCH.deb, carrying its own Python packages; ARCH=arm6
 deb-emulated: venv  ## build the package of ARCH (arm64) and run it as a leaf node under qemu-user, with kills, beside a hub of this machine
 	@$(NEEDS) deb deb-$(or $(ARCH),arm64) emulated
 	ARCH=$(or $(ARCH),arm64) packaging/build-deb
-	$(BIN)/python tests/support/emulated_leaf.py --arch $(or $(ARCH),arm64)
+	$(BIN)/python tests/support/links/emulated_leaf.py --arch $(or $(ARCH),arm64)
 
 apt-repo:  ## add dist/*.deb to a signed apt repository in REPO (dist/apt); KEY=FILE with the secret key, DEBS="..." for other packages
 	@$(NEEDS) apt-repo
@@ -196,7 +196,7 @@ image:  ## dist/eyot_VERSION_ARCH.oci.tar, an OCI image of the package in dist, 
 
 image-run: venv  ## unpack the image in dist and run it as its configuration says, with a kill and a fresh container; as root
 	@$(NEEDS) image-run
-	$(BIN)/python tests/support/image.py
+	$(BIN)/python tests/support/devices/image.py
 
 reproducible:  ## build the package twice, in different folders and environments, and compare the checksums
 	@$(NEEDS) deb

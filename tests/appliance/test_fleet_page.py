@@ -17,10 +17,10 @@ from eyot_fleet.rollout import HALTED, OpenedRing, Ring, Rollout
 from eyot_fleet.web import access
 from eyot_fleet.web.backend import Freshness
 from eyot_fleet.web_options import OidcOptions
-from support.chromium import Chromium
-from support.fleet_devices import MARKUP
-from support.fleet_page import OPTIONS, FleetPage, replaced
-from support.oidc_provider import OidcProvider
+from support.devices.chromium import Chromium
+from support.devices.fleet_devices import MARKUP
+from support.devices.fleet_page import OPTIONS, FleetPage, replaced
+from support.trust.oidc_provider import OidcProvider
 
 #: `SCREENSHOTS=folder` keeps pictures of the page for the documentation.
 SCREENSHOTS = os.environ.get("SCREENSHOTS", "")

@@ -13,7 +13,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from support.eyotd import Eyotd
+from support.servers.eyotd import Eyotd
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
 CREATED = 1_700_000_000

@@ -15,7 +15,7 @@ from pathlib import Path
 import nats
 import pytest
 
-from support.server_process import ServerProcess
+from support.servers.server_process import ServerProcess
 
 TOP = Path(__file__).parents[2]
 #: What 0.1.0 shipped as /etc/eyot/eyotd.conf, to the byte: packaging/debian/rules knows its sum.

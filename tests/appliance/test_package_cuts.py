@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from support.memory_folder import memory_folder
-from support.power_cuts_of_files import PowerCuts
+from support.store.memory_folder import memory_folder
+from support.store.power_cuts_of_files import PowerCuts
 
 FORMER_CONFFILE = Path(__file__).with_name("eyotd-0.1.0.conf")
 EDITED = "port: 4333\n"

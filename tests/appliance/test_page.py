@@ -15,8 +15,8 @@ import pytest
 from nats.aio.client import Client
 from nats.js.api import ExternalStream, StreamConfig, StreamSource
 
-from support.chromium import Chromium
-from support.leaf_pair import HUB, LEAF, LeafPair, eventually
+from support.devices.chromium import Chromium
+from support.links.leaf_pair import HUB, LEAF, LeafPair, eventually
 
 #: `SCREENSHOTS=folder` keeps pictures of the page for the documentation.
 SCREENSHOTS = os.environ.get("SCREENSHOTS", "")

@@ -19,10 +19,10 @@ from nats.js.api import ExternalStream, StreamConfig, StreamSource
 from nats.js.errors import APIError
 
 from eyot_daemon.monitor.page.history import FILE_NAME, History, Sample, write_file
-from support.bad_disk import FullDiskEyotd, disk_library
-from support.certificates import Authority
-from support.chromium import Chromium
-from support.leaf_pair import HUB, LEAF, LeafPair
+from support.devices.chromium import Chromium
+from support.links.leaf_pair import HUB, LEAF, LeafPair
+from support.store.bad_disk import FullDiskEyotd, disk_library
+from support.trust.certificates import Authority
 
 SCREENSHOTS = os.environ.get("SCREENSHOTS", "")
 WAIT_S = 60.0

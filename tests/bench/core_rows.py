@@ -13,7 +13,7 @@ from peers import FLOOR, NATS, NEWEST, OURS, running
 from rows import Notes, Say, alternating
 from table import Row
 
-from support.certificates import Authority
+from support.trust.certificates import Authority
 
 TITLE = "Core"
 PEERS = [NATS, NEWEST, FLOOR]

@@ -24,8 +24,8 @@ from processes import cpu_s
 from rich.console import Console
 from table import machine
 
-from support.link import Link
-from support.newer_nats_server import VERSION, binary
+from support.links.link import Link
+from support.servers.newer_nats_server import VERSION, binary
 
 TITLE = "Backlog drain"
 OURS = "eyotd"

@@ -31,10 +31,10 @@ from processes import cpu_s, resident_bytes
 from rich.console import Console
 from table import machine, percentile
 
-from support.certificates import Authority
-from support.newer_nats_server import VERSION, binary
-from support.server_process import ServerProcess, free_port
-from support.trust_tool import TrustTool
+from support.servers.newer_nats_server import VERSION, binary
+from support.servers.server_process import ServerProcess, free_port
+from support.trust.certificates import Authority
+from support.trust.trust_tool import TrustTool
 
 CONFIG = """
 server_name: {name}

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from eyot_fleet.device_query import DeviceQuery
 from eyot_fleet.device_record import DeviceRecord
-from support.fleet_page import FleetPage, replaced
+from support.devices.fleet_page import FleetPage, replaced
 
 QUESTIONS = {
     "first page, by state": DeviceQuery(),

@@ -32,8 +32,8 @@ from eyot_fleet.jetstream import JetStream
 from eyot_fleet.login import Login
 from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.status import DeviceStatus, DeviceStreamStatus
-from support.newer_nats_server import NewerNatsServer
-from support.server_process import free_port
+from support.servers.newer_nats_server import NewerNatsServer
+from support.servers.server_process import free_port
 
 FLEET = str(Path(sys.executable).with_name("eyot-fleet"))
 STREAMS = 5

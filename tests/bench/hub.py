@@ -51,7 +51,7 @@ from eyot_hub.jobs.config.config_file import convert
 from eyot_hub.jobs.spark.session import register_source, session
 from eyot_hub.options import source_options
 from eyot_hub.range_reader import RangeReader, StreamRange
-from support.server_process import executable
+from support.servers.server_process import executable
 
 STREAM = "READINGS"
 START_MS = 1_767_225_600_000

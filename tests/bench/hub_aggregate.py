@@ -30,8 +30,8 @@ from eyot_hub.jobs.config.config import Config
 from eyot_hub.jobs.config.config_file import convert
 from eyot_hub.jobs.tables.table import LakeTable
 from hub import START_MS, reading
-from support.lake_formats import FORMATS
-from support.local_spark import LocalSpark
+from support.hub.lake_formats import FORMATS
+from support.hub.local_spark import LocalSpark
 
 EPOCH = ("S", 7)
 PORTION = 100_000

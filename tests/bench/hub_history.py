@@ -34,8 +34,8 @@ from eyot_hub.jobs.devices.file_summaries import FileSummaries, by_device
 from eyot_hub.jobs.lake.lake import open_table
 from eyot_hub.jobs.silver.silver import quarantine_table, silver_table
 from eyot_hub.jobs.tables.table import LakeTable
-from support.lake_formats import FORMATS
-from support.local_spark import LocalSpark
+from support.hub.lake_formats import FORMATS
+from support.hub.local_spark import LocalSpark
 
 DAY_ROWS = 1_000_000
 DEVICES = 1000

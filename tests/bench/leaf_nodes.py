@@ -26,7 +26,7 @@ from processes import cpu_s, resident_bytes
 from rich.console import Console
 from table import machine, percentile
 
-from support.newer_nats_server import VERSION, binary
+from support.servers.newer_nats_server import VERSION, binary
 
 TITLE = "A thousand leafs"
 #: What nats-server waits between two tries, and at most as long again by chance.

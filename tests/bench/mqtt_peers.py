@@ -9,8 +9,8 @@ import time
 from functools import cache
 from pathlib import Path
 
-from support.newer_nats_server import VERSION, binary
-from support.server_process import ServerProcess, executable
+from support.servers.newer_nats_server import VERSION, binary
+from support.servers.server_process import ServerProcess, executable
 
 SOURCE = Path(__file__).with_name("mqtt_load.c")
 FLOOR_SOURCE = Path(__file__).with_name("mqtt_floor.c")

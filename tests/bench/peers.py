@@ -13,8 +13,8 @@ from typing import NamedTuple
 import wire
 from nodes import Node
 
-from support.newer_nats_server import VERSION, binary
-from support.server_process import executable
+from support.servers.newer_nats_server import VERSION, binary
+from support.servers.server_process import executable
 
 OURS = "eyotd"
 NATS = "nats-server 2.14"

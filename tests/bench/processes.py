@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from support.server_process import ServerProcess
+from support.servers.server_process import ServerProcess
 
 
 def cpu_s(server: ServerProcess) -> float:

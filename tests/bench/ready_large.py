@@ -30,7 +30,7 @@ from idle_rows import forget_pages
 
 from eyot_store import Store, StoreOptions
 from eyot_store.txn import Txn
-from support.server_process import free_port
+from support.servers.server_process import free_port
 
 STREAMS = 4
 SUBJECTS = 250

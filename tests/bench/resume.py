@@ -25,9 +25,9 @@ from page import write_section
 from rich.console import Console
 from table import machine, percentile
 
-from support.link import Link
-from support.newer_nats_server import binary
-from support.server_process import executable
+from support.links.link import Link
+from support.servers.newer_nats_server import binary
+from support.servers.server_process import executable
 
 SERVERS = ["2.9.10", "2.10.26", "2.11.11", "2.12.8", "2.14.6", "2.15.1"]
 TITLE = "Resume after link-up"

@@ -26,8 +26,8 @@ from peers import OURS, version
 from rich.console import Console
 from table import conditions, markdown
 
-from support.newer_nats_server import VERSION, binary
-from support.server_process import executable
+from support.servers.newer_nats_server import VERSION, binary
+from support.servers.server_process import executable
 
 GROUPS: dict[str, ModuleType] = {
     "core": core_rows,

@@ -25,9 +25,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.eyotd import Eyotd
-from support.raw_client import RawClient
-from support.websocket_client import WebSocketClient
+from support.clients.raw_client import RawClient
+from support.clients.websocket_client import WebSocketClient
+from support.servers.eyotd import Eyotd
 
 CONFIG = """
 jetstream { store_dir: "%WORKDIR%/js" }

@@ -30,9 +30,9 @@ import wire
 from growth import Shape, build, subject_of
 from table import machine
 
-from support.eyotd import Eyotd
-from support.raw_leaf import Peer as LeafPeer
-from support.raw_mqtt import RawMqtt
+from support.links.raw_leaf import Peer as LeafPeer
+from support.mqtt.raw_mqtt import RawMqtt
+from support.servers.eyotd import Eyotd
 
 SETTLE_S = 1.0
 FILTERS = 5_000
@@ -133,7 +133,7 @@ class Bench:
 
 
 def _free_port() -> int:
-    from support.server_process import free_port
+    from support.servers.server_process import free_port
 
     return free_port()
 

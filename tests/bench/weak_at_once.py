@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from small import resident
 from weak_groups import groups, within
 
-from support.eyotd import Eyotd
-from support.server_process import free_port
+from support.servers.eyotd import Eyotd
+from support.servers.server_process import free_port
 
 DEVICE = """
 jetstream { domain: device, store_dir: "%WORKDIR%/js" }

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from eyot_fleet.login import Login
-from support.fleet_service import Service, eventually, fleet_service, status
-from support.leaf_pair import server
+from support.devices.fleet_service import Service, eventually, fleet_service, status
+from support.links.leaf_pair import server
 
 KINDS = ["eyotd", "2.14.6"]
 #: what docs/operate/fleet.md says that the login needs

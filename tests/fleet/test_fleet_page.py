@@ -25,11 +25,11 @@ from eyot_fleet.web_options import NatsOptions, TrustOptions
 from eyot_wire.doctor.check import Check
 from eyot_wire.status import StatusReport, SyncReport
 from eyot_wire.untrusted import decode_json
-from support import claims
-from support.fleet_browser import Browser
-from support.leaf_pair import HUB, LEAF, WAIT_S, LeafPair, server
-from support.server_process import ServerProcess
-from support.trust_tool import TrustTool
+from support.devices.fleet_browser import Browser
+from support.links.leaf_pair import HUB, LEAF, WAIT_S, LeafPair, server
+from support.servers.server_process import ServerProcess
+from support.trust import claims
+from support.trust.trust_tool import TrustTool
 
 #: `watch` and `run` have roles at the page; `mute` may not ask who it is, and `other` is of another account.
 USERS = """

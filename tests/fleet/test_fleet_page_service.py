@@ -20,10 +20,10 @@ from eyot_fleet.audit import AuditLine
 from eyot_fleet.connection import connected
 from eyot_fleet.login import Login
 from eyot_wire.untrusted import decode_json
-from support.certificates import Authority
-from support.eyotd import Eyotd
-from support.leaf_pair import server
-from support.server_process import ServerProcess, free_port
+from support.links.leaf_pair import server
+from support.servers.eyotd import Eyotd
+from support.servers.server_process import ServerProcess, free_port
+from support.trust.certificates import Authority
 
 FLEET = str(Path(sys.executable).with_name("eyot-fleet"))
 WAIT_S = 90.0

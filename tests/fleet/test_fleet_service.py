@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from support.eyotd import Eyotd
-from support.fleet_service import Service, eventually, fleet_service, publish_locally, status
+from support.devices.fleet_service import Service, eventually, fleet_service, publish_locally, status
+from support.servers.eyotd import Eyotd
 
 EYOT = str(Path(sys.executable).with_name("eyot"))
 

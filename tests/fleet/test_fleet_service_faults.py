@@ -15,10 +15,10 @@ from eyot_fleet.connection import connected
 from eyot_fleet.errors import FleetError
 from eyot_fleet.jetstream import JetStream
 from eyot_fleet.login import Login
-from support.certificates import Authority
-from support.fleet_service import FLEET, Service, eventually, fleet_service, status
-from support.leaf_pair import server
-from support.server_process import ServerProcess, free_port
+from support.devices.fleet_service import FLEET, Service, eventually, fleet_service, status
+from support.links.leaf_pair import server
+from support.servers.server_process import ServerProcess, free_port
+from support.trust.certificates import Authority
 
 NATS_SERVER = "2.14.6"
 ACCOUNTS = """

@@ -17,11 +17,11 @@ from typing import Self
 
 from services import Services
 
-from support import hostile
-from support.conversation import CONFIG, Listener, play, script
-from support.eyotd import Eyotd, PlainEyotd
-from support.mqtt_fuzz import Brokers
-from support.transport_crowd import TransportCrowd
+from support.clients import hostile
+from support.clients.conversation import CONFIG, Listener, play, script
+from support.links.transport_crowd import TransportCrowd
+from support.mqtt.fuzz import Brokers
+from support.servers.eyotd import Eyotd, PlainEyotd
 
 #: Growth of a process that needs explaining, after a first phase in which caches fill.
 GROWTH_KB_MAX = 40_000

@@ -2,8 +2,8 @@
 
     python tests/fuzz/differential.py --first 0 --count 100 [--steps 60] [--scenario buckets] [--restart stop|kill]
 
-Scenarios: `support/js_scenarios.py`. With --restart both servers are started again in the middle of each conversation. Prints the first difference of each conversation; exit code 1 if there was one. Where the two differ on purpose or by their nature is
-left out by `support/js_peer.py`.
+Scenarios: `support/jetstream/scenarios.py`. With --restart both servers are started again in the middle of each conversation. Prints the first difference of each conversation; exit code 1 if there was one. Where the two differ on purpose or by their nature is
+left out by `support/jetstream/peer.py`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support.eyotd import Eyotd
-from support.js_differential import Conversation
-from support.js_peer import Peer
-from support.js_scenarios import SCENARIOS, config_of, interrupted
-from support.newer_nats_server import NewerNatsServer
+from support.jetstream.differential import Conversation
+from support.jetstream.peer import Peer
+from support.jetstream.scenarios import SCENARIOS, config_of, interrupted
+from support.servers.eyotd import Eyotd
+from support.servers.newer_nats_server import NewerNatsServer
 
 
 def _play(seeds: range, options: argparse.Namespace, work: Path) -> int:

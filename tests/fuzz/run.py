@@ -25,14 +25,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from connections import Daemons
 
-from support import hostile
-from support.ack_rows import acknowledged
-from support.fan_out_fixture import fanned_out
-from support.publish_run_fixture import scanned
-from support.record_run_fixture import recorded
-from support.stored_run_fixture import ran
-from support.twins import GRAMMARS, assert_same
-from support.write_through_fixture import written
+from support.clients import hostile
+from support.clients.ack_rows import acknowledged
+from support.clients.fan_out_fixture import fanned_out
+from support.clients.twins import GRAMMARS, assert_same
+from support.clients.write_through_fixture import written
+from support.mqtt.publish_run_fixture import scanned
+from support.store.record_run_fixture import recorded
+from support.store.stored_run_fixture import ran
 
 # One turn of a step lasts about so long, seconds.
 TURN_S = 2.0

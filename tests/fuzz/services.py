@@ -10,10 +10,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from support import hostile
-from support.eyotd import Eyotd
-from support.plain_client import PlainClient
-from support.raw_leaf import Peer
+from support.clients import hostile
+from support.clients.plain_client import PlainClient
+from support.links.raw_leaf import Peer
+from support.servers.eyotd import Eyotd
 
 CONFIG = """
 jetstream { store_dir: "%DIR%/jetstream", max_mem: 64MB, max_file: 256MB }

@@ -26,8 +26,8 @@ from nats.aio.client import Client
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.claims import OPERATOR, SYSTEM, Key, creds, operator_conf
-from support.leaf_pair import server
+from support.links.leaf_pair import server
+from support.trust.claims import OPERATOR, SYSTEM, Key, creds, operator_conf
 
 KINDS = ("eyotd", "2.14.6")
 WAIT_S = 30.0

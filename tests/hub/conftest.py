@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from support.nats_server import NatsServer
-from support.streams import Streams
+from support.hub.streams import Streams
+from support.servers.nats_server import NatsServer
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """

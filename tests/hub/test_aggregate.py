@@ -19,10 +19,10 @@ from eyot_hub.jobs.bronze.gaps import Gaps
 from eyot_hub.jobs.config.config import Config
 from eyot_hub.jobs.config.config_file import convert
 from eyot_hub.jobs.devices.fleet import Fleet
-from support.hub_truth import DAY_MS, NEW_YEAR_MS, Hub, message, series, truth
-from support.jobs_config import SILVER, jobs_config
-from support.streams import Message, Streams
-from support.table_kills import Trial
+from support.hub.jobs_config import SILVER, jobs_config
+from support.hub.streams import Message, Streams
+from support.hub.table_kills import Trial
+from support.hub.truth import DAY_MS, NEW_YEAR_MS, Hub, message, series, truth
 
 
 @pytest.fixture
@@ -262,7 +262,7 @@ def test_days_are_utc_whatever_the_session_thinks(
 
 
 def test_killed_at_any_moment(streams: Streams, tmp_path: Path) -> None:
-    """The jobs behind ingest, killed while they run, on Iceberg; test_ingest.py does the same on Delta. (support/table_kills.py kills as often as it is told to.)"""
+    """The jobs behind ingest, killed while they run, on Iceberg; test_ingest.py does the same on Delta. (support/hub/table_kills.py kills as often as it is told to.)"""
     trial = Trial(streams.url, tmp_path, seed=1, table_format="iceberg")
     trial.run(1, jobs=("aggregate", "backfill"))
     assert sum(trial.killed.values()) == 2

@@ -9,8 +9,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from support.nats_server import NatsServer
-from support.streams import Streams, numbered
+from support.hub.streams import Streams, numbered
+from support.servers.nats_server import NatsServer
 
 
 def read(spark: SparkSession, streams: Streams, stream: str, **options: Any) -> DataFrame:

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 from eyot_hub import columns
-from support.spark_connect import SparkConnect
-from support.streams import Streams, numbered
+from support.hub.spark_connect import SparkConnect
+from support.hub.streams import Streams, numbered
 
 TESTS = Path(__file__).parents[1]
-CLIENT = TESTS / "support" / "connect_client.py"
+CLIENT = TESTS / "support" / "hub" / "connect_client.py"
 
 
 def test_a_client_without_a_jvm(streams: Streams, tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from cryptography.x509.oid import NameOID
 from eyot_hub.connection import Connection, ConnectOptions
 from eyot_hub.errors import ConnectionFailed, NoAnswer, NoResponders, OptionError, Refused
 from eyot_wire.trust.nkey import Signer, encode_seed
-from support.nats_server import NatsServer
-from support.server_process import free_port
+from support.servers.nats_server import NatsServer
+from support.servers.server_process import free_port
 
 
 def opened(server: NatsServer, **options: object) -> Connection:

@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 from eyot_hub.jobs.config.config_file import convert
 from eyot_hub.jobs.devices.device_record import DeviceRecord
 from eyot_hub.jobs.devices.devices import Devices, DeviceTracker, figures
-from support.hub_truth import NEW_YEAR_MS, Reading, message, series
-from support.jobs_config import jobs_config
-from support.streams import Streams
+from support.hub.jobs_config import jobs_config
+from support.hub.streams import Streams
+from support.hub.truth import NEW_YEAR_MS, Reading, message, series
 
 # Workers cannot import the tests: their processor travels whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

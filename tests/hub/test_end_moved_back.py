@@ -14,10 +14,10 @@ from eyot_hub.errors import DataLoss
 from eyot_hub.jobs.bronze.bronze import Ingest
 from eyot_hub.jobs.bronze.gaps import Gaps
 from eyot_hub.jobs.config.config import Config
-from support import streaming_queries
-from support.jobs_config import jobs_config
-from support.nats_server import NatsServer
-from support.streams import Streams, numbered
+from support.hub import streaming_queries
+from support.hub.jobs_config import jobs_config
+from support.hub.streams import Streams, numbered
+from support.servers.nats_server import NatsServer
 
 CONFIG = """
 server_name: hub

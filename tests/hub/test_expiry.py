@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from eyot_hub.jobs.bronze.gaps import Gaps
 from eyot_hub.jobs.config.config import Config, Retention
 from eyot_hub.jobs.maintenance.maintenance import Maintenance
-from support.hub_truth import DAY_MS, NEW_YEAR_MS, Hub, message, series, truth
-from support.jobs_config import jobs_config
-from support.streams import Streams
+from support.hub.jobs_config import jobs_config
+from support.hub.streams import Streams
+from support.hub.truth import DAY_MS, NEW_YEAR_MS, Hub, message, series, truth
 
 HUBS = ("HUB_A", "HUB_B")
 

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from eyot_hub.jobs.config.config import Config
 from eyot_hub.jobs.config.config_file import convert
 from eyot_hub.main import main
-from support.hub_truth import DAY_MS, NEW_YEAR_MS, Hub, Reading, message, series
-from support.jobs_config import GOLD, jobs_config
-from support.streams import Streams
+from support.hub.jobs_config import GOLD, jobs_config
+from support.hub.streams import Streams
+from support.hub.truth import DAY_MS, NEW_YEAR_MS, Hub, Reading, message, series
 
 MINUTE_MS = 60_000
 WAIT_S = 60.0

@@ -17,10 +17,10 @@ from eyot_hub.jobs.bronze.bronze import Ingest
 from eyot_hub.jobs.config.config import Config
 from eyot_hub.jobs.config.config_file import convert
 from eyot_hub.jobs.devices.fleet import Fleet
-from support.eyotd import Eyotd
-from support.jobs_config import jobs_config
-from support.link import Link
-from support.streams import Message, Streams
+from support.hub.jobs_config import jobs_config
+from support.hub.streams import Message, Streams
+from support.links.link import Link
+from support.servers.eyotd import Eyotd
 
 HUB = """
 server_name: hub

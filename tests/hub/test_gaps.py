@@ -18,9 +18,9 @@ from eyot_hub.jobs.config.config import Config
 from eyot_hub.jobs.devices.fleet import Fleet
 from eyot_hub.jobs.reports.report import write_report
 from eyot_hub.main import main
-from support.hub_truth import DAY_MS, NEW_YEAR_MS, Hub, message, series, truth
-from support.jobs_config import jobs_config
-from support.streams import Streams, numbered
+from support.hub.jobs_config import jobs_config
+from support.hub.streams import Streams, numbered
+from support.hub.truth import DAY_MS, NEW_YEAR_MS, Hub, message, series, truth
 
 
 def run(spark: SparkSession, config: Config) -> Report:

@@ -21,10 +21,10 @@ from eyot_hub.jobs.config.config_file import convert
 from eyot_hub.jobs.devices.file_summaries import FileSummaries, by_device
 from eyot_hub.jobs.maintenance.maintenance import Maintenance
 from eyot_hub.jobs.run import GapsRounds
-from support.jobs_config import jobs_config
-from support.local_spark import LocalSpark
-from support.object_storage import ObjectStorage
-from support.streams import Streams
+from support.hub.jobs_config import jobs_config
+from support.hub.local_spark import LocalSpark
+from support.hub.object_storage import ObjectStorage
+from support.hub.streams import Streams
 
 SPARK: Any = LocalSpark()
 FIRST = datetime.now(UTC).replace(hour=8, minute=0, second=0, microsecond=0) - timedelta(days=60)

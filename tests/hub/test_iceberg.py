@@ -23,9 +23,9 @@ from eyot_hub.jobs.lake.iceberg_catalog import catalog_properties
 from eyot_hub.jobs.lake.lake import existing_table
 from eyot_hub.jobs.tables.catalog_errors import CatalogFailed
 from eyot_hub.jobs.tables.table import Fenced, LakeTable
-from support.jobs_config import jobs_config
-from support.object_storage import ObjectStorage
-from support.rest_catalog import RestCatalog
+from support.hub.jobs_config import jobs_config
+from support.hub.object_storage import ObjectStorage
+from support.hub.rest_catalog import RestCatalog
 
 ODD = "Größe=1 #%"  # a stream whose name is no plain folder
 

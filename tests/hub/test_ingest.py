@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 from eyot_hub.errors import DataLoss
 from eyot_hub.jobs.bronze.bronze import Ingest, Round, bronze_table
 from eyot_hub.jobs.config.config import Config
-from support.ingest_kills import Trial
-from support.job_process import is_worker
-from support.jobs_config import jobs_config
-from support.nats_server import NatsServer
-from support.streams import Streams, numbered
+from support.hub.ingest_kills import Trial
+from support.hub.job_process import is_worker
+from support.hub.jobs_config import jobs_config
+from support.hub.streams import Streams, numbered
+from support.servers.nats_server import NatsServer
 
 
 def ingest(spark: SparkSession, config: Config) -> list[Round]:
@@ -186,7 +186,7 @@ def test_workers_are_killed_while_they_read(spark: SparkSession, streams: Stream
 
 
 def test_killed_at_any_moment(streams: Streams, tmp_path: Path) -> None:
-    """A worker, the whole job, a worker of the next one. (support/ingest_kills.py kills as often as it is told to.)"""
+    """A worker, the whole job, a worker of the next one. (support/hub/ingest_kills.py kills as often as it is told to.)"""
     trial = Trial(streams.url, tmp_path, seed=1, messages=6000, per_commit=250, wait_s_max=0.5)
     trial.run(["worker", "driver", "worker"])
     trial.check()

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from eyot_hub.main import _parser
-from support import lake_kills, table_kills
-from support.lake_formats import FORMATS
-from support.streams import Streams
+from support.hub import lake_kills, table_kills
+from support.hub.lake_formats import FORMATS
+from support.hub.streams import Streams
 
 ROOT = Path(__file__).parents[2]
 #: Which job of a script stands for a command of another name; no job for those that fill no table of their own.
@@ -38,7 +38,7 @@ def test_hub_kills_has_every_job_in_every_format() -> None:
 
 
 def test_killed_beside_ingest(streams: Streams, tmp_path: Path) -> None:
-    """Each table holds what is true. (support/lake_kills.py kills all jobs, as often as it is told to, in both formats.)"""
+    """Each table holds what is true. (support/hub/lake_kills.py kills all jobs, as often as it is told to, in both formats.)"""
     trial = lake_kills.Trial(streams.url, tmp_path, seed=1, table_format="iceberg")
     trial.run(1, jobs=("erase", "replay", "retention"))
     assert trial.killed.total() == 3

@@ -15,10 +15,10 @@ from eyot_hub.planning import Planner
 from eyot_hub.publisher import Publisher
 from eyot_hub.range_reader import RangeReader, StreamRange
 from eyot_wire import headers
-from support.certificates import Authority
-from support.claims import ALPHA, OPERATOR, USER, Key, creds, operator_conf
-from support.leaf_pair import LeafPair
-from support.newer_nats_server import NewerNatsServer
+from support.links.leaf_pair import LeafPair
+from support.servers.newer_nats_server import NewerNatsServer
+from support.trust.certificates import Authority
+from support.trust.claims import ALPHA, OPERATOR, USER, Key, creds, operator_conf
 
 COUNT = 300
 JETSTREAM = 'server_name: hub\njetstream { store_dir: "%WORKDIR%/js" }\n'

@@ -22,9 +22,9 @@ from eyot_hub.jobs.tables.files import DataFile
 from eyot_hub.jobs.tables.increments import Span, files_of, ranges_of, streams_in
 from eyot_hub.planning import Piece, Planner
 from eyot_hub.range_reader import StreamRange
-from support.hub_truth import NEW_YEAR_MS
-from support.jobs_config import jobs_config
-from support.streams import Streams
+from support.hub.jobs_config import jobs_config
+from support.hub.streams import Streams
+from support.hub.truth import NEW_YEAR_MS
 
 STREAMS = 1000
 DAY = datetime(2026, 1, 1, tzinfo=UTC)

@@ -20,10 +20,10 @@ from eyot_hub.jobs.devices.fleet import Fleet
 from eyot_hub.jobs.lake.lake import open_table
 from eyot_hub.jobs.reports.report import write_report
 from eyot_hub.jobs.tables.table import Fenced
-from support.hub_truth import NEW_YEAR_MS, Hub, message, series, truth
-from support.jobs_config import jobs_config
-from support.object_storage import ObjectStorage
-from support.streams import Streams
+from support.hub.jobs_config import jobs_config
+from support.hub.object_storage import ObjectStorage
+from support.hub.streams import Streams
+from support.hub.truth import NEW_YEAR_MS, Hub, message, series, truth
 
 NAME = "Größe=1"  # a stream whose name is no plain folder
 

@@ -19,10 +19,10 @@ from eyot_hub.jobs.bronze.gaps import Gaps
 from eyot_hub.jobs.config.config_file import convert
 from eyot_hub.jobs.devices.fleet import Fleet
 from eyot_hub.jobs.reports.report import write_report
-from support.hub_truth import NEW_YEAR_MS, Hub
-from support.jobs_config import SILVER, jobs_config
-from support.nats_server import NatsServer
-from support.streams import Streams
+from support.hub.jobs_config import SILVER, jobs_config
+from support.hub.streams import Streams
+from support.hub.truth import NEW_YEAR_MS, Hub
+from support.servers.nats_server import NatsServer
 
 CONFIG = """
 server_name: hub

@@ -17,11 +17,11 @@ from eyot_hub.errors import DataLoss, Refused
 from eyot_hub.jetstream import JetStream
 from eyot_hub.jobs.bronze.bronze import Ingest
 from eyot_hub.range_reader import RangeReader, ReadOptions, StreamRange
-from support.eyotd import Eyotd
-from support.jobs_config import jobs_config
-from support.link import Link
-from support.nats_server import NatsServer
-from support.streams import Streams, numbered
+from support.hub.jobs_config import jobs_config
+from support.hub.streams import Streams, numbered
+from support.links.link import Link
+from support.servers.eyotd import Eyotd
+from support.servers.nats_server import NatsServer
 
 COUNT = 3000
 CONFIG = """

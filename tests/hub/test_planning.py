@@ -12,8 +12,8 @@ from eyot_hub.options import source_options
 from eyot_hub.origins import Origins
 from eyot_hub.planning import Planner
 from eyot_hub.range_reader import StreamRange
-from support.nats_server import NatsServer
-from support.streams import Streams
+from support.hub.streams import Streams
+from support.servers.nats_server import NatsServer
 
 CONFIG = """
 jetstream { store_dir: "%WORKDIR%/js", domain: hub }

@@ -16,11 +16,11 @@ from eyot_hub.jobs.bronze.coverage import STREAM as OWN
 from eyot_hub.jobs.bronze.gaps import Gaps
 from eyot_hub.jobs.config.config import Config
 from eyot_hub.jobs.tables.table import LakeTable
-from support.hub_history import History
-from support.hub_truth import Hub, rows_in
-from support.jobs_config import jobs_config
-from support.lake_formats import FORMATS, VARIABLE
-from support.local_spark import LocalSpark
+from support.hub.history import History
+from support.hub.jobs_config import jobs_config
+from support.hub.lake_formats import FORMATS, VARIABLE
+from support.hub.local_spark import LocalSpark
+from support.hub.truth import Hub, rows_in
 
 STEPS = 14
 #: More with HUB_SEEDS=FIRST:COUNT.

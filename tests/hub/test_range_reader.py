@@ -15,9 +15,9 @@ from eyot_hub.errors import DataLoss, HubError
 from eyot_hub.jetstream import JetStream
 from eyot_hub.origins import Origins
 from eyot_hub.range_reader import RangeReader, ReadOptions, StreamRange
-from support.link import Link
-from support.nats_server import NatsServer
-from support.streams import Streams
+from support.hub.streams import Streams
+from support.links.link import Link
+from support.servers.nats_server import NatsServer
 
 COUNT = 3000
 

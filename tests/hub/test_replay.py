@@ -15,9 +15,9 @@ from eyot_hub.jobs.config.config import Config
 from eyot_hub.jobs.config.config_file import convert
 from eyot_hub.jobs.reports.explain import explain
 from eyot_hub.jobs.silver.replay import Replay
-from support.hub_truth import NEW_YEAR_MS, Hub, Reading, message, series, truth
-from support.jobs_config import GOLD, SILVER, jobs_config
-from support.streams import Streams
+from support.hub.jobs_config import GOLD, SILVER, jobs_config
+from support.hub.streams import Streams
+from support.hub.truth import NEW_YEAR_MS, Hub, Reading, message, series, truth
 
 
 def in_seconds(reading: Reading) -> tuple[str, bytes]:

@@ -17,10 +17,10 @@ from eyot_hub.jobs.config.config_file import load
 from eyot_hub.jobs.run import finish, run_jobs, usable
 from eyot_hub.jobs.schedule import Job, Result, Schedule
 from eyot_hub.jobs.silver.silver import silver_table
-from support.hub_truth import NEW_YEAR_MS
-from support.job_process import JobProcess
-from support.jobs_config import GOLD, SILVER, jobs_config
-from support.streams import Message, Streams
+from support.hub.job_process import JobProcess
+from support.hub.jobs_config import GOLD, SILVER, jobs_config
+from support.hub.streams import Message, Streams
+from support.hub.truth import NEW_YEAR_MS
 
 WAIT_S = 180.0
 COUNT = 1500

@@ -18,10 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from eyot_hub.errors import NoResponders
-from support import streaming_queries
-from support.job_process import is_worker
-from support.nats_server import NatsServer
-from support.streams import Streams, numbered
+from support.hub import streaming_queries
+from support.hub.job_process import is_worker
+from support.hub.streams import Streams, numbered
+from support.servers.nats_server import NatsServer
 
 
 def write(frame: DataFrame, streams: Streams, **options: str) -> None:
@@ -104,7 +104,7 @@ def test_headers_and_given_ids(spark: SparkSession, streams: Streams) -> None:
 
 
 def test_workers_are_killed_while_they_publish(spark: SparkSession, streams: Streams) -> None:
-    """Spark runs the task again; what was published is not stored twice. (support/sink_kills.py kills drivers, too.)"""
+    """Spark runs the task again; what was published is not stored twice. (support/hub/sink_kills.py kills drivers, too.)"""
     streams.create("S", ["s"])
     killed: list[int] = []
     over = threading.Event()

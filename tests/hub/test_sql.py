@@ -7,7 +7,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from eyot_hub import columns, table_function
-from support.streams import Streams, numbered
+from support.hub.streams import Streams, numbered
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from eyot_hub.jobs.bronze.bronze import Ingest
 from eyot_hub.options import SourceOptions, source_options
 from eyot_hub.planning import Planner, read_spans
 from eyot_hub.source import JetStreamStreamReader
-from support.jobs_config import jobs_config
-from support.streams import Streams, numbered
+from support.hub.jobs_config import jobs_config
+from support.hub.streams import Streams, numbered
 
 
 def given(streams: Streams, *, streaming: bool = False, **options: Any) -> SourceOptions:

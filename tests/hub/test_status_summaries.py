@@ -18,8 +18,8 @@ from eyot_hub.jobs.config.config_file import convert
 from eyot_hub.jobs.devices.device_statuses import FLEET_STATUSES, StatusSummaries
 from eyot_hub.jobs.lake.lake import existing_table
 from eyot_hub.jobs.maintenance.erasure import Eraser
-from support.jobs_config import jobs_config
-from support.lake_formats import FORMATS
+from support.hub.jobs_config import jobs_config
+from support.hub.lake_formats import FORMATS
 
 FIRST = date(2026, 3, 1)
 DAYS = 30

@@ -14,13 +14,13 @@ from msgspec import to_builtins
 from eyot_hub.jobs.bronze.bronze import Ingest
 from eyot_hub.jobs.config.config import Config
 from eyot_hub.jobs.config.config_file import convert
-from support.cut_proxy import CutProxy
-from support.jobs_config import jobs_config
-from support.local_spark import LocalSpark
-from support.nats_server import NatsServer
-from support.object_storage import ObjectStorage
-from support.server_process import free_port
-from support.streams import Streams
+from support.hub.jobs_config import jobs_config
+from support.hub.local_spark import LocalSpark
+from support.hub.object_storage import ObjectStorage
+from support.hub.streams import Streams
+from support.links.cut_proxy import CutProxy
+from support.servers.nats_server import NatsServer
+from support.servers.server_process import free_port
 
 #: delta-rs gives up soon, so that an outage ends a round rather than delays it.
 IMPATIENT = {"max_retries": "1", "retry_timeout": "1s", "timeout": "5s", "connect_timeout": "2s"}

@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from eyot_hub.progress import BatchProgress, ProgressListener, batch_progress, lag, oldest_s
-from support import streaming_queries
-from support.nats_server import NatsServer
-from support.streams import Streams, numbered
+from support.hub import streaming_queries
+from support.hub.streams import Streams, numbered
+from support.servers.nats_server import NatsServer
 
 
 class Job:

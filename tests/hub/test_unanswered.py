@@ -10,7 +10,7 @@ import pytest
 from eyot_hub.errors import HubError, NoResponders, Refused
 from eyot_hub.options import source_options
 from eyot_hub.planning import Planner
-from support.nats_server import NatsServer
+from support.servers.nats_server import NatsServer
 
 CONFIG = """
 jetstream { store_dir: "%WORKDIR%/js", domain: hub }

@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from eyot_hub.jobs.bronze.bronze import Ingest
 from eyot_hub.jobs.bronze.coverage import ORIGIN
 from eyot_hub.jobs.bronze.gaps import Gaps
-from support.eyotd import Eyotd
-from support.hub_truth import NEW_YEAR_MS, Hub, message, series, truth
-from support.jobs_config import jobs_config
-from support.streams import Streams, numbered
+from support.hub.jobs_config import jobs_config
+from support.hub.streams import Streams, numbered
+from support.hub.truth import NEW_YEAR_MS, Hub, message, series, truth
+from support.servers.eyotd import Eyotd
 
 HUB = """
 server_name: hub

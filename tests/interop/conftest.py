@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from support.eyotd import Eyotd
-from support.nats_server import NatsServer
-from support.server_process import ServerProcess, Start
+from support.servers.eyotd import Eyotd
+from support.servers.nats_server import NatsServer
+from support.servers.server_process import ServerProcess, Start
 
 CONFIG = "jetstream { store_dir: %WORKDIR%/js }\n"
 

@@ -15,8 +15,8 @@ import nats.errors
 import pytest
 from nats.aio.client import Client
 
-from support.claims import ALPHA, BETA, OPERATOR, OTHER, SIGNING, SYSTEM, USER, Key, creds, operator_conf
-from support.leaf_pair import server
+from support.links.leaf_pair import server
+from support.trust.claims import ALPHA, BETA, OPERATOR, OTHER, SIGNING, SYSTEM, USER, Key, creds, operator_conf
 
 KINDS = ["eyotd", "2.14.6"]
 WAIT_S = 30.0

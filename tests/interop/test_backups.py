@@ -22,12 +22,12 @@ from nats.js.api import ConsumerConfig, KeyValueConfig, StreamConfig
 
 from eyot_wire.archive.values import ArchivedMessage
 from eyot_wire.archive.writer import TarWriter
-from support.backups import Backup, api, backup, begin_restore, consumers, contents, restore, send, state
-from support.eyotd import Eyotd
-from support.nats_server import NatsServer
-from support.newer_nats_server import NewerNatsServer
-from support.schemas import check_answer
-from support.server_process import ServerProcess
+from support.jetstream.backups import Backup, api, backup, begin_restore, consumers, contents, restore, send, state
+from support.jetstream.schemas import check_answer
+from support.servers.eyotd import Eyotd
+from support.servers.nats_server import NatsServer
+from support.servers.newer_nats_server import NewerNatsServer
+from support.servers.server_process import ServerProcess
 
 CONFIG = 'jetstream { store_dir: "%WORKDIR%/js" }'
 NOW_NS = 1_700_000_000_000_000_000

@@ -22,8 +22,8 @@ import pytest
 from nats.js.api import StreamConfig
 from nats.js.errors import APIError
 
-from support.bad_disk import BadDiskEyotd, FullDiskEyotd, SmallDiskEyotd, disk_library
-from support.raw_client import RawClient
+from support.clients.raw_client import RawClient
+from support.store.bad_disk import BadDiskEyotd, FullDiskEyotd, SmallDiskEyotd, disk_library
 
 CONFIG = "jetstream { store_dir: %WORKDIR%/small/js, max_buffered_size: 4M }\n"
 

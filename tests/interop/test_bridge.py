@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from support.bridge_fixture import SLOW, Nats, config, first_seen, gateway, is_confirmed, link, status, until
-from support.certificates import Authority
-from support.eyotd import Eyotd
-from support.mosquitto import Mosquitto, Subscriber, publish
+from support.links.bridge_fixture import SLOW, Nats, config, first_seen, gateway, is_confirmed, link, status, until
+from support.servers.eyotd import Eyotd
+from support.servers.mosquitto import Mosquitto, Subscriber, publish
+from support.trust.certificates import Authority
 
 
 def numbered(count: int, first: int = 0) -> list[str]:

@@ -16,12 +16,12 @@ import pytest
 from eyot_wire.mqtt import encoder
 from eyot_wire.mqtt.packets import Connack, Connect, Publish
 from eyot_wire.mqtt.reader import PacketReader
-from support.bridge_fixture import SLOW, Nats, config, first_seen, is_confirmed, link, status, until
-from support.certificates import Authority
-from support.eyotd import Eyotd
-from support.mosquitto import publish
-from support.newer_nats_server import NewerNatsServer
-from support.server_process import ServerProcess, executable, free_port
+from support.links.bridge_fixture import SLOW, Nats, config, first_seen, is_confirmed, link, status, until
+from support.servers.eyotd import Eyotd
+from support.servers.mosquitto import publish
+from support.servers.newer_nats_server import NewerNatsServer
+from support.servers.server_process import ServerProcess, executable, free_port
+from support.trust.certificates import Authority
 
 REMOTE = """
 listen: 127.0.0.1:%CLIENT_PORT%

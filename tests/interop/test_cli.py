@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from eyot_wire.trust.nkey import Signer, encode_seed
-from support.certificates import Authority
-from support.eyotd import Eyotd
-from support.raw_client import RawClient
+from support.clients.raw_client import RawClient
+from support.servers.eyotd import Eyotd
+from support.trust.certificates import Authority
 
 CONFIG = """
     server_name: device

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from support.eyot_tool import Tool
-from support.eyotd import Eyotd
-from support.newer_nats_server import NewerNatsServer
-from support.server_process import ServerProcess
+from support.servers.eyot_tool import Tool
+from support.servers.eyotd import Eyotd
+from support.servers.newer_nats_server import NewerNatsServer
+from support.servers.server_process import ServerProcess
 
 CONFIG = """
     server_name: device

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from support.eyot_tool import Tool
-from support.server_process import ServerProcess
-from support.tool_servers import servers
+from support.servers.eyot_tool import Tool
+from support.servers.server_process import ServerProcess
+from support.servers.tool_servers import servers
 
 SECOND = 10**9
 

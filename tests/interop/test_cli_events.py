@@ -15,10 +15,10 @@ import pytest
 
 from eyot_cli.main import main
 from eyot_wire.closed_pipe import CLOSED_PIPE
-from support.eyotd import Eyotd
-from support.nats_server import NatsServer
-from support.raw_client import RawClient
-from support.server_process import ServerProcess
+from support.clients.raw_client import RawClient
+from support.servers.eyotd import Eyotd
+from support.servers.nats_server import NatsServer
+from support.servers.server_process import ServerProcess
 
 #: Of everything here, seconds.
 LIMIT_S = 60

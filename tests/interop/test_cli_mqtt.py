@@ -15,9 +15,9 @@ import pytest
 from eyot_cli.main import main
 from eyot_wire.mqtt.packets import Will
 from eyot_wire.mqtt.properties import Properties
-from support.certificates import Authority
-from support.eyotd import Eyotd
-from support.raw_mqtt import RawMqtt
+from support.mqtt.raw_mqtt import RawMqtt
+from support.servers.eyotd import Eyotd
+from support.trust.certificates import Authority
 
 CONFIG = """
     listen: 127.0.0.1:%CLIENT_PORT%

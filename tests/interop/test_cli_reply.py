@@ -15,7 +15,7 @@ from nats.aio.msg import Msg
 from nats.errors import NoRespondersError
 
 from eyot_cli.main import main
-from support.eyotd import Eyotd
+from support.servers.eyotd import Eyotd
 
 #: Of everything here, seconds.
 LIMIT_S = 60

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from support.claims import ALPHA, USER, creds
-from support.eyot_tool import Tool
-from support.server_process import ServerProcess
-from support.tool_servers import ACCOUNTS, SYSTEM, servers
+from support.servers.eyot_tool import Tool
+from support.servers.server_process import ServerProcess
+from support.servers.tool_servers import ACCOUNTS, SYSTEM, servers
+from support.trust.claims import ALPHA, USER, creds
 
 CONFIG = """
     server_name: device

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from support.eyot_tool import Tool
-from support.eyotd import Eyotd
-from support.socks_proxy import SocksProxy
+from support.clients.socks_proxy import SocksProxy
+from support.servers.eyot_tool import Tool
+from support.servers.eyotd import Eyotd
 
 
 @pytest.fixture(scope="module")

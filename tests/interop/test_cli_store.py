@@ -13,7 +13,7 @@ from pathlib import Path
 import nats
 import pytest
 
-from support.eyotd import Eyotd
+from support.servers.eyotd import Eyotd
 
 WAIT_S = 60.0
 EYOT = [sys.executable, "-m", "eyot_cli.main"]

@@ -12,11 +12,11 @@ import pytest
 
 from eyot_cli.main import main
 from eyot_cli.messages.traces import Event, Report, Request, Server, lines, missing
-from support.eyotd import Eyotd
-from support.nats_server import NatsServer, debian_version
-from support.newer_nats_server import NewerNatsServer
-from support.raw_client import RawClient
-from support.server_process import ServerProcess
+from support.clients.raw_client import RawClient
+from support.servers.eyotd import Eyotd
+from support.servers.nats_server import NatsServer, debian_version
+from support.servers.newer_nats_server import NewerNatsServer
+from support.servers.server_process import ServerProcess
 
 CONFIG = 'server_name: device\njetstream { store_dir: "%WORKDIR%/js" }\nmappings { "old": "m.new" }\n'
 Run = Callable[..., tuple[int, str, str]]

@@ -10,7 +10,7 @@ import pytest
 
 import eyot_cli.connection.watch
 from eyot_cli.main import main
-from support.eyotd import Eyotd
+from support.servers.eyotd import Eyotd
 
 Watch = Callable[..., tuple[int, str, str]]
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.eyotd import Eyotd
-from support.nats_server import NatsServer
-from support.server_process import ServerProcess
-from support.transcripts import ANSWERS_OF_2_9, CLOSING_CASES, OPEN_CASES
+from support.clients.transcripts import ANSWERS_OF_2_9, CLOSING_CASES, OPEN_CASES
+from support.servers.eyotd import Eyotd
+from support.servers.nats_server import NatsServer
+from support.servers.server_process import ServerProcess
 
 
 @pytest.fixture(scope="module", params=["eyotd", "nats-server"])

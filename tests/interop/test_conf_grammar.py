@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from support.nats_server import debian_version
-from support.newer_nats_server import binary
-from support.server_process import executable
+from support.servers.nats_server import debian_version
+from support.servers.newer_nats_server import binary
+from support.servers.server_process import executable
 
 VALID = [
     "",

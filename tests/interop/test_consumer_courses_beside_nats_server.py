@@ -17,10 +17,10 @@ import pytest
 
 from eyot_wire.frames import Msg
 from eyot_wire.scanner import Scanner
-from support.eyotd import Eyotd
-from support.newer_nats_server import NewerNatsServer
-from support.raw_client import RawClient
-from support.server_process import ServerProcess
+from support.clients.raw_client import RawClient
+from support.servers.eyotd import Eyotd
+from support.servers.newer_nats_server import NewerNatsServer
+from support.servers.server_process import ServerProcess
 
 CONFIG = 'server_name: TALKER\njetstream { store_dir: "%WORKDIR%/js" }'
 MS = 1_000_000

@@ -14,7 +14,7 @@ from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig
 
-from support.eyotd import Eyotd
+from support.servers.eyotd import Eyotd
 
 CONFIG = "jetstream { store_dir: %WORKDIR%/js }\n"
 MESSAGES = 600

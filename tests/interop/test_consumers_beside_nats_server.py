@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from support.eyotd import Eyotd
-from support.js_differential import CONFIG, Ack, Conversation, Delivered, Heard, Operation, Step
-from support.js_operations import block
-from support.js_peer import Peer
-from support.newer_nats_server import NewerNatsServer
-from support.server_process import ServerProcess
+from support.jetstream.differential import CONFIG, Ack, Conversation, Delivered, Heard, Operation, Step
+from support.jetstream.operations import block
+from support.jetstream.peer import Peer
+from support.servers.eyotd import Eyotd
+from support.servers.newer_nats_server import NewerNatsServer
+from support.servers.server_process import ServerProcess
 
 S = 10**9
 SHORT = S // 10

@@ -15,11 +15,11 @@ from random import Random
 
 import pytest
 
-from support import hostile
-from support.conversation import CONFIG, play
-from support.eyotd import Eyotd
-from support.newer_nats_server import NewerNatsServer
-from support.server_process import ServerProcess
+from support.clients import hostile
+from support.clients.conversation import CONFIG, play
+from support.servers.eyotd import Eyotd
+from support.servers.newer_nats_server import NewerNatsServer
+from support.servers.server_process import ServerProcess
 
 CONVERSATIONS = 600
 #: Mappings are taken out: nats-server 2.14.6 maps some messages of a connection only after a while.

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from eyot_store.pages.pages import SEQUENCE_KEY, Pages
-from support.eyotd import Eyotd
-from support.raw_client import RawClient
+from support.clients.raw_client import RawClient
+from support.servers.eyotd import Eyotd
 
 CONFIG = "jetstream { store_dir: %WORKDIR%/js }\n"
 PAGE = 4096

@@ -20,8 +20,8 @@ from nats.aio.client import Client
 from nats.js.api import ExternalStream, StreamConfig, StreamSource
 from prometheus_client.parser import text_string_to_metric_families
 
-from support.leaf_pair import LEAF, LeafPair, eventually
-from support.server_process import ServerProcess
+from support.links.leaf_pair import LEAF, LeafPair, eventually
+from support.servers.server_process import ServerProcess
 
 TOP = Path(__file__).parents[2]
 RULES = TOP / "packaging/prometheus/eyot.rules.yml"

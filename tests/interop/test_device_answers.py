@@ -14,8 +14,8 @@ import pytest
 
 from eyot_cli.main import main
 from eyot_wire.device_requests import place_of
-from support.eyotd import Eyotd
-from support.leaf_pair import LEAF, LeafPair
+from support.links.leaf_pair import LEAF, LeafPair
+from support.servers.eyotd import Eyotd
 
 DEVICE = 'eyot {{ device {{ name: "{name}", account: ACC, answers: [{answers}] }} }}\n'
 Run = Callable[..., tuple[int, str, str]]

@@ -10,8 +10,8 @@ from pathlib import Path
 import nats
 import pytest
 
-from support.eyotd import Eyotd
-from support.leaf_pair import HUB, LEAF, LeafPair
+from support.links.leaf_pair import HUB, LEAF, LeafPair
+from support.servers.eyotd import Eyotd
 
 #: What the importing accounts import, by the part of the way that it is.
 IMPORTS = {

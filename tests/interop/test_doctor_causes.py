@@ -14,10 +14,10 @@ from nats.aio.client import Client
 from nats.js.api import ExternalStream, RetentionPolicy, StreamConfig, StreamSource
 
 from interop.test_doctor import doctor
-from support.eyotd import Eyotd
-from support.leaf_pair import server
-from support.nats_server import debian_version
-from support.server_process import ServerProcess
+from support.links.leaf_pair import server
+from support.servers.eyotd import Eyotd
+from support.servers.nats_server import debian_version
+from support.servers.server_process import ServerProcess
 
 PAGE = Path(__file__).parents[2] / "docs" / "operate" / "doctor.md"
 HUB = """

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from support.eyotd import Eyotd
-from support.unknown_peers import own_bytes
+from support.clients.unknown_peers import own_bytes
+from support.servers.eyotd import Eyotd
 
 CONFIG = """
 listen: 127.0.0.1:%CLIENT_PORT%

@@ -12,11 +12,11 @@ from functools import partial
 
 import pytest
 
-from support.counted_eyotd import CountedEyotd
-from support.raw_client import RawClient
-from support.raw_leaf import Peer
-from support.unknown_peers import FORMS, TLS_FORMS, Crowd, Ports, plain_config, tls_config, trusting
-from support.websocket_client import WebSocketClient
+from support.clients.raw_client import RawClient
+from support.clients.unknown_peers import FORMS, TLS_FORMS, Crowd, Ports, plain_config, tls_config, trusting
+from support.clients.websocket_client import WebSocketClient
+from support.links.raw_leaf import Peer
+from support.servers.counted_eyotd import CountedEyotd
 
 PEERS = 8
 #: More of a class than before: half of a crowd hangs up in one way, half in another.

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from support.certificates import Authority
-from support.counted_eyotd import CountedEyotd
-from support.raw_hub import Hub, Link
+from support.links.raw_hub import Hub, Link
+from support.servers.counted_eyotd import CountedEyotd
+from support.trust.certificates import Authority
 
 #: Links of a kind that end. One more of a class than half of them is a leak.
 LINKS = 16

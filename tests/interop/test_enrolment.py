@@ -21,10 +21,10 @@ from eyot_wire.trust.creds import parse_creds
 from eyot_wire.trust.jwt import decode
 from eyot_wire.trust.jwt_sign import decode_members, sign_members
 from eyot_wire.trust.nkey import Signer
-from support.eyotd import Eyotd
-from support.leaf_pair import Clients, eventually, reaches, server
-from support.server_process import ServerProcess
-from support.trust_tool import TrustTool
+from support.links.leaf_pair import Clients, eventually, reaches, server
+from support.servers.eyotd import Eyotd
+from support.servers.server_process import ServerProcess
+from support.trust.trust_tool import TrustTool
 
 EYOT = str(Path(sys.executable).with_name("eyot"))
 DOCS = Path(__file__).parents[2] / "docs" / "operate"

@@ -16,9 +16,9 @@ import pytest
 from nats.aio.client import Client
 from nats.js.api import ExternalStream, StreamSource
 
-from support.eyotd import Eyotd
-from support.leaf_pair import Clients, LeafPair, configs_behind
-from support.link import Link
+from support.links.leaf_pair import Clients, LeafPair, configs_behind
+from support.links.link import Link
+from support.servers.eyotd import Eyotd
 
 ORIGIN = StreamSource(name="R", external=ExternalStream(api="$JS.leaf.API"))
 

@@ -9,10 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.eyotd import Eyotd
-from support.nats_server import NatsServer
-from support.newer_nats_server import NewerNatsServer
-from support.steps import (
+from support.jetstream.steps import (
     FAR,
     FLOW,
     Ask,
@@ -33,6 +30,9 @@ from support.steps import (
     pub,
     reset,
 )
+from support.servers.eyotd import Eyotd
+from support.servers.nats_server import NatsServer
+from support.servers.newer_nats_server import NewerNatsServer
 
 CONFIG = 'jetstream { store_dir: "%WORKDIR%/js" }'
 #: Everybody who connects is a user of an account that reaches the streams of another one through imports.

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from support.eyotd import Eyotd
-from support.newer_nats_server import NewerNatsServer
-from support.raw_client import RawClient
-from support.server_process import ServerProcess
+from support.clients.raw_client import RawClient
+from support.servers.eyotd import Eyotd
+from support.servers.newer_nats_server import NewerNatsServer
+from support.servers.server_process import ServerProcess
 
 JETSTREAM = "jetstream {{ store_dir: '{}' }}\nlame_duck_duration: 30s, lame_duck_grace_period: 20s\n"
 

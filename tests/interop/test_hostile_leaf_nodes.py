@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from support.eyotd import Eyotd
-from support.leaf_pair import server
-from support.raw_client import RawClient
-from support.raw_leaf import Peer
-from support.server_process import ServerProcess
+from support.clients.raw_client import RawClient
+from support.links.leaf_pair import server
+from support.links.raw_leaf import Peer
+from support.servers.eyotd import Eyotd
+from support.servers.server_process import ServerProcess
 
 REFERENCE = "2.14.6"
 CONFIG = """

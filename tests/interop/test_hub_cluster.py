@@ -14,10 +14,10 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.js.api import ExternalStream, StreamConfig, StreamSource
 
-from support.eyotd import Eyotd
-from support.leaf_pair import ACCOUNTS
-from support.nats_server import NatsServer
-from support.server_process import free_port
+from support.links.leaf_pair import ACCOUNTS
+from support.servers.eyotd import Eyotd
+from support.servers.nats_server import NatsServer
+from support.servers.server_process import free_port
 
 SERVER = """
 server_name: NAME

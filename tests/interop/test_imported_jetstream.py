@@ -13,9 +13,9 @@ import nats
 import pytest
 from nats.js.api import ConsumerConfig
 
-from support.eyotd import Eyotd
-from support.nats_server import NatsServer
-from support.server_process import ServerProcess
+from support.servers.eyotd import Eyotd
+from support.servers.nats_server import NatsServer
+from support.servers.server_process import ServerProcess
 
 CONFIG = """
 server_name: hub

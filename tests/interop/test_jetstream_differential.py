@@ -1,6 +1,6 @@
 """Random conversations about JetStream with eyotd and a real nats-server 2.14 at once: every answer, delivery and advisory compared.
 
-A seed decides a conversation (`support/js_operations.py`, by scenario `js_scenarios.py`); `tests/fuzz/differential.py` holds as many of them as it is asked for.
+A seed decides a conversation (`support/jetstream/operations.py`, by scenario `support/jetstream/scenarios.py`); `tests/fuzz/differential.py` holds as many of them as it is asked for.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from support.eyotd import Eyotd
-from support.js_differential import Conversation
-from support.js_peer import Peer
-from support.js_scenarios import SCENARIOS, config_of
-from support.newer_nats_server import NewerNatsServer
+from support.jetstream.differential import Conversation
+from support.jetstream.peer import Peer
+from support.jetstream.scenarios import SCENARIOS, config_of
+from support.servers.eyotd import Eyotd
+from support.servers.newer_nats_server import NewerNatsServer
 
 #: The conversations: theme, seed and steps.
 CONVERSATIONS = [("all", seed, 40) for seed in range(5)] + [

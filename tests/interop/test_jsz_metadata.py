@@ -9,8 +9,8 @@ import nats
 import pytest
 from nats.js.api import ConsumerConfig, StreamConfig
 
-from support.eyotd import Eyotd
-from support.newer_nats_server import NewerNatsServer
+from support.servers.eyotd import Eyotd
+from support.servers.newer_nats_server import NewerNatsServer
 
 
 @pytest.mark.parametrize("kind", [NewerNatsServer, Eyotd])

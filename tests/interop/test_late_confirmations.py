@@ -15,8 +15,8 @@ from pathlib import Path
 import nats
 import pytest
 
-from support.eyotd import Eyotd
-from support.raw_leaf import Peer
+from support.links.raw_leaf import Peer
+from support.servers.eyotd import Eyotd
 
 CONFIG = """
 server_name: origin

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from nats.aio.client import Client
 
-from support.leaf_pair import ACCOUNTS, HUB, LEAF, Clients, Inbox, LeafPair, linked
-from support.server_process import ServerProcess
+from support.links.leaf_pair import ACCOUNTS, HUB, LEAF, Clients, Inbox, LeafPair, linked
+from support.servers.server_process import ServerProcess
 
 _READINGS = 2_000
 #: Hub, its mode, leaf, its mode; then what the hub does, and what the leaf does. Where RTT counts, every RTT of a busy machine

@@ -13,9 +13,9 @@ from typing import Any
 import nats
 
 from eyot_wire.trust import nkey
-from support.eyotd import Eyotd
-from support.leaf_pair import Clients, Inbox, LeafPair, eventually, reaches
-from support.nats_server import NatsServer
+from support.links.leaf_pair import Clients, Inbox, LeafPair, eventually, reaches
+from support.servers.eyotd import Eyotd
+from support.servers.nats_server import NatsServer
 
 
 class Key:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from nats.aio.client import Client
 
-from support.leaf_pair import Inbox, LeafPair, linked
+from support.links.leaf_pair import Inbox, LeafPair, linked
 
 ACCOUNTS = "accounts { ACC: { users: [{user: acc, password: acc}] } }"
 HUB = 'server_name: hub-server\nleafnodes { listen: "127.0.0.1:%LEAF_PORT%", no_advertise: true }\n'

@@ -11,7 +11,7 @@ import pytest
 from nats.aio.client import Client
 from nats.errors import NoRespondersError
 
-from support.leaf_pair import (
+from support.links.leaf_pair import (
     ACCOUNTS,
     HUB,
     LEAF,

@@ -10,7 +10,7 @@ from nats.aio.client import Client
 from nats.errors import NoRespondersError
 from nats.js.api import ExternalStream, StreamSource
 
-from support.leaf_pair import Clients, Inbox, LeafPair, answering, eventually, linked, reaches
+from support.links.leaf_pair import Clients, Inbox, LeafPair, answering, eventually, linked, reaches
 
 VERSIONS = ["2.10.26", "2.12.8", "2.14.6", "2.15.1"]
 

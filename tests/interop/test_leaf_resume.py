@@ -10,8 +10,8 @@ import pytest
 from nats.aio.client import Client
 from nats.js.api import ExternalStream, StreamSource
 
-from support.leaf_pair import Clients, LeafPair, configs_behind, linked
-from support.link import Link
+from support.links.leaf_pair import Clients, LeafPair, configs_behind, linked
+from support.links.link import Link
 
 VERSIONS = ["nats-server", "2.14.6", "2.15.1"]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from eyot_daemon.net.cert_names import public_key_digest
-from support.certificates import Authority
-from support.leaf_pair import Clients, Inbox, LeafPair, bulk, linked, server
-from support.shaper import Shaper
+from support.links.leaf_pair import Clients, Inbox, LeafPair, bulk, linked, server
+from support.links.shaper import Shaper
+from support.trust.certificates import Authority
 
 ACCOUNTS = """
 accounts { ACC: { users: [{user: acc, password: acc}] } }

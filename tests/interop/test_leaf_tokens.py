@@ -11,10 +11,10 @@ from pathlib import Path
 import nats
 import pytest
 
-from support.claims import ALPHA, BETA, OPERATOR, OTHER, SIGNING, SYSTEM, USER, Key, creds, operator_conf
-from support.leaf_pair import server
-from support.raw_leaf import Peer
-from support.server_process import ServerProcess
+from support.links.leaf_pair import server
+from support.links.raw_leaf import Peer
+from support.servers.server_process import ServerProcess
+from support.trust.claims import ALPHA, BETA, OPERATOR, OTHER, SIGNING, SYSTEM, USER, Key, creds, operator_conf
 
 KINDS = ["eyotd", "2.14.6"]
 # nats-server asks other servers for an account that it does not know, for 1.9 s. A login may take 2 s unless more is configured.

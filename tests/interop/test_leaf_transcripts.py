@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from support.eyotd import Eyotd
-from support.leaf_pair import server
-from support.nats_server import debian_version
-from support.server_process import ServerProcess
+from support.links.leaf_pair import server
+from support.servers.eyotd import Eyotd
+from support.servers.nats_server import debian_version
+from support.servers.server_process import ServerProcess
 
 CONFIG = """
 server_name: hub-server

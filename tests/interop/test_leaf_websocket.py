@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from support.certificates import Authority
-from support.leaf_pair import LeafPair, bulk, eventually
-from support.server_process import free_port
+from support.links.leaf_pair import LeafPair, bulk, eventually
+from support.servers.server_process import free_port
+from support.trust.certificates import Authority
 
 ACCOUNTS = """
 accounts { ACC: { users: [{user: acc, password: acc}] } }

@@ -11,8 +11,8 @@ import pytest
 from nats.aio.client import Client
 from nats.js.api import ExternalStream, RetentionPolicy, StreamSource
 
-from support.leaf_pair import Clients, LeafPair, configs_behind, linked
-from support.link import Link
+from support.links.leaf_pair import Clients, LeafPair, configs_behind, linked
+from support.links.link import Link
 
 COUNT = 2_000
 KINDS = {"WORK": RetentionPolicy.WORK_QUEUE, "INTEREST": RetentionPolicy.INTEREST}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.link_cuts import Cuts, problems
+from support.links.link_cuts import Cuts, problems
 
 
 @pytest.mark.parametrize(("hub", "leaf"), [("eyotd", "eyotd")])

@@ -24,9 +24,9 @@ from nats.js.api import (
     SubjectTransform,
 )
 
-from support.eyotd import Eyotd
-from support.newer_nats_server import NewerNatsServer
-from support.server_process import ServerProcess
+from support.servers.eyotd import Eyotd
+from support.servers.newer_nats_server import NewerNatsServer
+from support.servers.server_process import ServerProcess
 
 HUB = """
 server_name: hub-1

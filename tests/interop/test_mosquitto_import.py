@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from eyot_wire.mqtt.packets import SubscriptionRequest
-from support.bridge_fixture import Nats, until
-from support.certificates import Authority
-from support.eyotd import Eyotd
-from support.mosquitto import Mosquitto, Subscriber
-from support.raw_mqtt import RawMqtt
-from support.server_process import executable, free_port
+from support.links.bridge_fixture import Nats, until
+from support.mqtt.raw_mqtt import RawMqtt
+from support.servers.eyotd import Eyotd
+from support.servers.mosquitto import Mosquitto, Subscriber
+from support.servers.server_process import executable, free_port
+from support.trust.certificates import Authority
 
 #: Written by mosquitto_passwd 2.0.11: `secret`, `away`, and with -H sha512 `pässword`.
 PASSWORDS = """\

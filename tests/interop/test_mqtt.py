@@ -17,10 +17,10 @@ import pytest
 from eyot_wire.mqtt import encoder
 from eyot_wire.mqtt.packet_types import PacketType
 from eyot_wire.mqtt.packets import Connect, Subscribe, SubscriptionRequest, Will
-from support.eyotd import Eyotd
-from support.newer_nats_server import NewerNatsServer
-from support.raw_mqtt import Closed, RawMqtt
-from support.server_process import ServerProcess
+from support.mqtt.raw_mqtt import Closed, RawMqtt
+from support.servers.eyotd import Eyotd
+from support.servers.newer_nats_server import NewerNatsServer
+from support.servers.server_process import ServerProcess
 
 CONFIG = """
 listen: 127.0.0.1:%CLIENT_PORT%

@@ -12,8 +12,8 @@ from eyot_wire.mqtt import encoder
 from eyot_wire.mqtt.packet_types import PacketType
 from eyot_wire.mqtt.packets import Connect, Subscribe, SubscriptionRequest, Will
 from eyot_wire.mqtt.properties import Properties
-from support.eyotd import Eyotd
-from support.raw_mqtt import Closed, Got, RawMqtt
+from support.mqtt.raw_mqtt import Closed, Got, RawMqtt
+from support.servers.eyotd import Eyotd
 
 CONFIG = """
 server_name: mqtt

@@ -17,9 +17,9 @@ from eyot_wire.mqtt.packets import Connect
 from eyot_wire.mqtt.properties import Properties
 from eyot_wire.mqtt.reason_codes import ReasonCode
 from eyot_wire.trust.creds import Credentials
-from support.claims import ALPHA, OPERATOR, OTHER, SYSTEM, USER, Key, creds, operator_conf
-from support.eyotd import Eyotd
-from support.raw_mqtt import Got, RawMqtt
+from support.mqtt.raw_mqtt import Got, RawMqtt
+from support.servers.eyotd import Eyotd
+from support.trust.claims import ALPHA, OPERATOR, OTHER, SYSTEM, USER, Key, creds, operator_conf
 
 METHOD = "nats-nkey"
 BASE = 'jetstream { store_dir: "%WORKDIR%/js" }\nmqtt { listen: "127.0.0.1:%LEAF_PORT%" }\n'

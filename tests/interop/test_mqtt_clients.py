@@ -18,10 +18,10 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from support.eyotd import Eyotd
-from support.javascript import javascript_folder
-from support.raw_client import RawClient
-from support.server_process import executable
+from support.clients.raw_client import RawClient
+from support.devices.javascript import javascript_folder
+from support.servers.eyotd import Eyotd
+from support.servers.server_process import executable
 
 CONFIG = """
     jetstream { store_dir: "%WORKDIR%/js" }

@@ -17,16 +17,16 @@ import bcrypt
 import pytest
 from wsproto.events import TextMessage
 
-from support.callout_service import CalloutService
-from support.certificates import Authority
-from support.claims import ALPHA, OTHER, SYSTEM, USER, operator_conf
-from support.claims import OPERATOR as OPERATOR_KEY
-from support.eyotd import Eyotd
-from support.mqtt_login import ACCEPTED, CLOSED, NOT_AUTHORIZED, MqttSocket, connect_packet
-from support.newer_nats_server import NewerNatsServer
-from support.raw_client import RawClient
-from support.server_process import ServerProcess, free_port
-from support.websocket_client import Refused, WebSocketClient
+from support.clients.raw_client import RawClient
+from support.clients.websocket_client import Refused, WebSocketClient
+from support.mqtt.login import ACCEPTED, CLOSED, NOT_AUTHORIZED, MqttSocket, connect_packet
+from support.servers.eyotd import Eyotd
+from support.servers.newer_nats_server import NewerNatsServer
+from support.servers.server_process import ServerProcess, free_port
+from support.trust.callout_service import CalloutService
+from support.trust.certificates import Authority
+from support.trust.claims import ALPHA, OTHER, SYSTEM, USER, operator_conf
+from support.trust.claims import OPERATOR as OPERATOR_KEY
 
 BASE = 'jetstream { store_dir: "%WORKDIR%/js" }\n'
 SERVERS: tuple[type[Eyotd] | type[NewerNatsServer], ...] = (Eyotd, NewerNatsServer)

@@ -13,8 +13,8 @@ import pytest
 from nats.js.api import StreamConfig
 
 from eyot_wire.mqtt.properties import Properties
-from support.bad_disk import FullDiskEyotd, SmallDiskEyotd, disk_library
-from support.raw_mqtt import Closed, RawMqtt
+from support.mqtt.raw_mqtt import Closed, RawMqtt
+from support.store.bad_disk import FullDiskEyotd, SmallDiskEyotd, disk_library
 
 CONFIG = """
 server_name: full

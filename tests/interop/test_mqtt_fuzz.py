@@ -1,4 +1,4 @@
-"""A short run of MQTT's fuzzing with fixed seeds (see `support/mqtt_fuzz.py`, which `make fuzz` runs for long)."""
+"""A short run of MQTT's fuzzing with fixed seeds (see `support/mqtt/fuzz.py`, which `make fuzz` runs for long)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.mqtt_faults import faults, faulty_connects
-from support.mqtt_fuzz import Brokers
+from support.mqtt.faults import faults, faulty_connects
+from support.mqtt.fuzz import Brokers
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,10 @@ from eyot_wire.mqtt import encoder
 from eyot_wire.mqtt.packet_types import PacketType
 from eyot_wire.mqtt.packets import Connect, SubscriptionRequest
 from eyot_wire.mqtt.properties import Properties
-from support.counted_eyotd import CountedEyotd
-from support.raw_client import RawClient
-from support.raw_mqtt import Closed, RawMqtt
-from support.unknown_peers import own_bytes, push
+from support.clients.raw_client import RawClient
+from support.clients.unknown_peers import own_bytes, push
+from support.mqtt.raw_mqtt import Closed, RawMqtt
+from support.servers.counted_eyotd import CountedEyotd
 
 CONFIG = """
 server_name: mqtt

@@ -1,11 +1,11 @@
-"""SIGKILL at random moments under MQTT load of QoS 1 and 2 (see `support/mqtt_kills.py`, which `make soak` runs for long)."""
+"""SIGKILL at random moments under MQTT load of QoS 1 and 2 (see `support/mqtt/kills.py`, which `make soak` runs for long)."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from support.mqtt_kills import Trial
+from support.mqtt.kills import Trial
 
 KILLS = int(os.environ.get("EYOT_MQTT_KILLS", "20"))
 

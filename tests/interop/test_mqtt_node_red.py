@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from support.eyotd import Eyotd
-from support.javascript import javascript_folder
-from support.raw_mqtt import RawMqtt
-from support.server_process import free_port
+from support.devices.javascript import javascript_folder
+from support.mqtt.raw_mqtt import RawMqtt
+from support.servers.eyotd import Eyotd
+from support.servers.server_process import free_port
 
 #: What Node-RED may take to start, and to answer, seconds.
 TIMEOUT_S = 90.0

@@ -12,9 +12,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from eyot_wire.mqtt.properties import Properties
-from support.eyotd import Eyotd
-from support.raw_client import RawClient
-from support.raw_mqtt import Closed, Got, RawMqtt
+from support.clients.raw_client import RawClient
+from support.mqtt.raw_mqtt import Closed, Got, RawMqtt
+from support.servers.eyotd import Eyotd
 
 PATIENCE_S = 30.0
 CONFIG = """

@@ -11,8 +11,8 @@ import pytest
 from eyot_daemon.mqtt.overlaps import FILTERS_MAX
 from eyot_wire.mqtt.packets import SubscriptionRequest
 from eyot_wire.mqtt.properties import Properties
-from support.eyotd import Eyotd
-from support.raw_mqtt import Got, RawMqtt
+from support.mqtt.raw_mqtt import Got, RawMqtt
+from support.servers.eyotd import Eyotd
 
 CONFIG = """
     jetstream { store_dir: "%WORKDIR%/js" }

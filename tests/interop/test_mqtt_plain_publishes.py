@@ -16,9 +16,9 @@ import pytest
 from eyot_wire.mqtt import encoder
 from eyot_wire.mqtt.packets import SubscriptionRequest
 from eyot_wire.mqtt.properties import Properties
-from support.eyotd import Eyotd
-from support.raw_mqtt import RawMqtt
-from support.server_process import ServerProcess
+from support.mqtt.raw_mqtt import RawMqtt
+from support.servers.eyotd import Eyotd
+from support.servers.server_process import ServerProcess
 
 CONFIG = """
 listen: 127.0.0.1:%CLIENT_PORT%

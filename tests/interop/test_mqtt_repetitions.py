@@ -9,8 +9,8 @@ import nats
 from nats.js.api import StreamConfig
 
 from eyot_wire.mqtt import encoder
-from support.eyotd import Eyotd
-from support.raw_mqtt import RawMqtt
+from support.mqtt.raw_mqtt import RawMqtt
+from support.servers.eyotd import Eyotd
 
 CONFIG = """
 listen: 127.0.0.1:%CLIENT_PORT%

@@ -16,8 +16,8 @@ import pytest
 from eyot_wire.mqtt import encoder
 from eyot_wire.mqtt.packet_types import PacketType
 from eyot_wire.mqtt.properties import Properties
-from support.eyotd import Eyotd
-from support.raw_mqtt import RawMqtt
+from support.mqtt.raw_mqtt import RawMqtt
+from support.servers.eyotd import Eyotd
 
 CONFIG = """
 listen: 127.0.0.1:%CLIENT_PORT%

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from support.eyotd import Eyotd
-from support.newer_nats_server import NewerNatsServer
-from support.raw_client import RawClient
+from support.clients.raw_client import RawClient
+from support.servers.eyotd import Eyotd
+from support.servers.newer_nats_server import NewerNatsServer
 
 
 @pytest.mark.parametrize("kind", [NewerNatsServer, Eyotd])

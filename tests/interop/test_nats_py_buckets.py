@@ -11,8 +11,8 @@ from nats.js import JetStreamContext
 from nats.js.api import RetentionPolicy
 from nats.js.errors import KeyDeletedError, KeyNotFoundError, KeyWrongLastSequenceError, ObjectNotFoundError
 
-from support.eyotd import Eyotd
-from support.nats_py import play_alone
+from support.clients.nats_py import play_alone
+from support.servers.eyotd import Eyotd
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,10 @@ import pytest
 from nats.errors import TimeoutError as NatsTimeout
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
-from support.eyotd import Eyotd
-from support.nats_py import Scenario, Table, collect, deliveries, play, play_on_both, seqs, statuses
-from support.nats_server import NatsServer
-from support.server_process import ServerProcess
+from support.clients.nats_py import Scenario, Table, collect, deliveries, play, play_on_both, seqs, statuses
+from support.servers.eyotd import Eyotd
+from support.servers.nats_server import NatsServer
+from support.servers.server_process import ServerProcess
 
 CONFIG = "jetstream { store_dir: %WORKDIR%/js }\n"
 S = 1_000_000_000

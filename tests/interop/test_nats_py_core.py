@@ -17,9 +17,9 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from support.eyotd import Eyotd
-from support.nats_server import NatsServer
-from support.server_process import ServerProcess
+from support.servers.eyotd import Eyotd
+from support.servers.nats_server import NatsServer
+from support.servers.server_process import ServerProcess
 
 CONFIG = """
 server_name: core

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from nats.errors import TimeoutError as NatsTimeout
 
-from support.nats_py import Scenario, Table, collect, deliveries, play_on_both, seqs, statuses
-from support.server_process import ServerProcess
+from support.clients.nats_py import Scenario, Table, collect, deliveries, play_on_both, seqs, statuses
+from support.servers.server_process import ServerProcess
 
 S = 1_000_000_000
 

@@ -15,9 +15,9 @@ from nats.js import JetStreamContext
 from nats.js.api import DiscardPolicy, Placement, RePublish, StorageType, StreamConfig, StreamSource
 from nats.js.errors import APIError, BadRequestError, NotFoundError
 
-from support.eyotd import Eyotd
-from support.nats_py import play_alone
-from support.schemas import check_answer, check_pub_ack
+from support.clients.nats_py import play_alone
+from support.jetstream.schemas import check_answer, check_pub_ack
+from support.servers.eyotd import Eyotd
 
 CONFIG = """
 server_name: edge

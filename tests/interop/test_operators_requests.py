@@ -16,10 +16,10 @@ from nats.aio.msg import Msg
 from nats.errors import NoRespondersError
 from nats.js.api import StreamConfig
 
-from support.eyotd import Eyotd
-from support.newer_nats_server import NewerNatsServer
-from support.raw_client import RawClient
-from support.server_process import ServerProcess
+from support.clients.raw_client import RawClient
+from support.servers.eyotd import Eyotd
+from support.servers.newer_nats_server import NewerNatsServer
+from support.servers.server_process import ServerProcess
 
 CONFIG = """
 server_name: one

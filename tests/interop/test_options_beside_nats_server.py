@@ -11,9 +11,9 @@ import pytest
 from eyot_daemon.config.args import parse_args
 from eyot_daemon.main import load
 from eyot_wire.conf import ConfError
-from support.certificates import Authority
-from support.newer_nats_server import VERSION, binary
-from support.option_keys import MQTT_MISTAKES, REFUSED, TAKEN
+from support.servers.newer_nats_server import VERSION, binary
+from support.servers.option_keys import MQTT_MISTAKES, REFUSED, TAKEN
+from support.trust.certificates import Authority
 
 ACCOUNT = "AAMRCQ5THMBHIH6W5ITYAFDMHLZNLY7DTDXELPVEICXBKOTOXQSSBDBZ"
 USER = "UAIN5L4NXZDXOJ6BSWHCC6COB27LSG4E4UHSG7BX6G7BCECTDAVZTHIC"

@@ -22,9 +22,9 @@ from nats.aio.client import Client
 from nats.js.api import ExternalStream, StreamConfig, StreamSource
 from nats.js.errors import APIError
 
-from support.bad_disk import FullDiskEyotd, SmallDiskEyotd, disk_library
-from support.leaf_pair import LEAF, LeafPair, eventually
-from support.server_process import ServerProcess
+from support.links.leaf_pair import LEAF, LeafPair, eventually
+from support.servers.server_process import ServerProcess
+from support.store.bad_disk import FullDiskEyotd, SmallDiskEyotd, disk_library
 
 PAGE = "eyot { http { page: true } }\n"
 WAIT_S = 60.0

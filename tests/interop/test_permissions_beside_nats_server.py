@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from support.eyotd import Eyotd
-from support.newer_nats_server import NewerNatsServer
-from support.plain_client import PlainClient
+from support.clients.plain_client import PlainClient
+from support.servers.eyotd import Eyotd
+from support.servers.newer_nats_server import NewerNatsServer
 
 USERS = 40
 STEPS = 25

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from support.server_process import free_port
+from support.servers.server_process import free_port
 
 TOP = Path(__file__).parents[2]
 TEXT = (TOP / "README.md").read_text()

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from support.eyotd import Eyotd
-from support.nats_server import NatsServer
-from support.newer_nats_server import NewerNatsServer
-from support.raw_client import RawClient
-from support.server_process import ServerProcess, Start
+from support.clients.raw_client import RawClient
+from support.servers.eyotd import Eyotd
+from support.servers.nats_server import NatsServer
+from support.servers.newer_nats_server import NewerNatsServer
+from support.servers.server_process import ServerProcess, Start
 
 
 def reload(server: ServerProcess, config: str, expect: str = "Reloaded server configuration") -> str:

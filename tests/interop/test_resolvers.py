@@ -20,9 +20,9 @@ import nats.errors
 import pytest
 from nats.aio.client import Client
 
-from support.certificates import Authority
-from support.claims import ALPHA, BETA, OPERATOR, OTHER, SYSTEM, USER, Key, creds, operator_conf, operator_token
-from support.leaf_pair import server
+from support.links.leaf_pair import server
+from support.trust.certificates import Authority
+from support.trust.claims import ALPHA, BETA, OPERATOR, OTHER, SYSTEM, USER, Key, creds, operator_conf, operator_token
 
 KINDS = ["eyotd", "2.14.6"]
 WAIT_S = 30.0

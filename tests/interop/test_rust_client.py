@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from support.eyotd import Eyotd
-from support.newer_nats_server import NewerNatsServer
-from support.server_process import ServerProcess
+from support.servers.eyotd import Eyotd
+from support.servers.newer_nats_server import NewerNatsServer
+from support.servers.server_process import ServerProcess
 
 CONFIG = 'jetstream { store_dir: "%WORKDIR%/js", domain: isle }'
 CLIENT = Path(__file__).parent / "clients" / "rust.py"

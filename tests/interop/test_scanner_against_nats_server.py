@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from eyot_wire.frames import Ping, ProtocolError, Pub
 from eyot_wire.scanner import Scanner
-from support.nats_server import NatsServer
+from support.servers.nats_server import NatsServer
 
 START = b'CONNECT {"verbose":false,"pedantic":false,"headers":true}\r\nSUB > 1\r\n'
 END = b"\r\nPING\r\n"

@@ -1,7 +1,7 @@
 """Every client plays every scenario on `eyotd` and on Debian's `nats-server`, and all see the same.
 
 Clients: nats-py, the C client of Debian's libnats-dev, the JavaScript client from npm, and raw sockets. The table is
-tests/support/scenarios.py; a driver per client reads commands and answers.
+tests/support/clients/scenarios.py; a driver per client reads commands and answers.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Self
 import bcrypt
 import pytest
 
-from support.eyotd import Eyotd
-from support.javascript import javascript_folder
-from support.nats_server import NatsServer, debian_version
-from support.raw_driver import RawDriver
-from support.scenarios import ANSWERS_OF_2_9, CONFIG, SCENARIOS
-from support.server_process import ServerProcess
+from support.clients.raw_driver import RawDriver
+from support.clients.scenarios import ANSWERS_OF_2_9, CONFIG, SCENARIOS
+from support.devices.javascript import javascript_folder
+from support.servers.eyotd import Eyotd
+from support.servers.nats_server import NatsServer, debian_version
+from support.servers.server_process import ServerProcess
 
 FOLDER = Path(__file__).parent / "clients"
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from support.eyotd import Eyotd
-from support.raw_client import RawClient
+from support.clients.raw_client import RawClient
+from support.servers.eyotd import Eyotd
 
 PAGES = (
     "/", "/varz", "/connz?auth=1&subs=detail&state=any", "/subsz?subs=1", "/routez", "/gatewayz", "/leafz?subs=1",

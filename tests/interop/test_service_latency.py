@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from support.eyotd import Eyotd
-from support.newer_nats_server import NewerNatsServer
-from support.raw_client import RawClient
-from support.server_process import ServerProcess
+from support.clients.raw_client import RawClient
+from support.servers.eyotd import Eyotd
+from support.servers.newer_nats_server import NewerNatsServer
+from support.servers.server_process import ServerProcess
 
 CONFIG = """
 accounts {

@@ -12,10 +12,10 @@ import pytest
 from nats.aio.client import Client
 from nats.js.api import ExternalStream, StreamConfig, StreamSource
 
-from support.leaf_pair import ACCOUNTS, LeafPair, eventually, reaches
-from support.namespaces import FarEyotd, NoNamespaces, Wire
-from support.nats_server import NatsServer
-from support.shaper import Shaper
+from support.links.leaf_pair import ACCOUNTS, LeafPair, eventually, reaches
+from support.links.namespaces import FarEyotd, NoNamespaces, Wire
+from support.links.shaper import Shaper
+from support.servers.nats_server import NatsServer
 
 #: 50 kbit/s, and half of 600 ms each way.
 _RADIO = {"bytes_per_s": 6250.0, "delay_s": 0.3, "jitter_s": 0.02}

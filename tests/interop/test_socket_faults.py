@@ -17,15 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from support import socket_faults
-from support.certificates import Authority
-from support.eyotd import Eyotd
-from support.raw_client import RawClient
-from support.raw_hub import Hub, Link
-from support.raw_leaf import Peer
-from support.server_process import free_port
-from support.socket_faults import ERRNOS, METHODS, FaultPlan
-from support.websocket_client import WebSocketClient
+from support.clients.raw_client import RawClient
+from support.clients.websocket_client import WebSocketClient
+from support.links.raw_hub import Hub, Link
+from support.links.raw_leaf import Peer
+from support.servers import socket_faults
+from support.servers.eyotd import Eyotd
+from support.servers.server_process import free_port
+from support.servers.socket_faults import ERRNOS, METHODS, FaultPlan
+from support.trust.certificates import Authority
 
 GOOD = b'{"verbose":false,"user":"good","pass":"good"}'
 #: All of them with EYOT_ALL_ERRNOS=1: the code makes little difference between them.

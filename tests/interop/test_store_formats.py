@@ -12,7 +12,7 @@ import pytest
 from nats.js.api import StreamConfig
 
 from eyot_store.environment import FORMAT_KEY, FORMATS
-from support.eyotd import Eyotd
+from support.servers.eyotd import Eyotd
 
 MESSAGES = 20
 #: What a process leaves that has the store open, beside what it stores.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.storm import BEFORE_EACH_FAULT, Storm
+from support.links.storm import BEFORE_EACH_FAULT, Storm
 
 
 @pytest.mark.parametrize(("hub", "leaf"), [("eyotd", "eyotd"), ("nats-server", "eyotd")])

@@ -16,9 +16,9 @@ import nats
 import pytest
 from nats.aio.client import Client
 
-from support.eyotd import Eyotd
-from support.nats_server import NatsServer
-from support.silence import next_unless_silent
+from support.clients.silence import next_unless_silent
+from support.servers.eyotd import Eyotd
+from support.servers.nats_server import NatsServer
 
 CONFIG = 'jetstream { store_dir: "%WORKDIR%/js", domain: D }'
 SILENCE = "no answer"

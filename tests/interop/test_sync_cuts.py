@@ -12,8 +12,8 @@ import pytest
 from nats.aio.client import Client
 from nats.js.api import ExternalStream, StreamConfig, StreamSource
 
-from support.leaf_pair import LeafPair, eventually
-from support.link import Link
+from support.links.leaf_pair import LeafPair, eventually
+from support.links.link import Link
 
 _ROUNDS = 4
 _BURST = 40

@@ -11,7 +11,7 @@ import nats
 import pytest
 from nats.js.api import ExternalStream, StreamConfig, StreamSource
 
-from support.leaf_pair import LeafPair
+from support.links.leaf_pair import LeafPair
 
 
 @pytest.mark.parametrize("hub", ["eyotd", "nats-server"])

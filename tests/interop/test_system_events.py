@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from support.claims import USER
-from support.eyotd import Eyotd
-from support.nats_server import NatsServer
-from support.newer_nats_server import NewerNatsServer
-from support.raw_client import RawClient
-from support.server_process import ServerProcess
+from support.clients.raw_client import RawClient
+from support.servers.eyotd import Eyotd
+from support.servers.nats_server import NatsServer
+from support.servers.newer_nats_server import NewerNatsServer
+from support.servers.server_process import ServerProcess
+from support.trust.claims import USER
 
 CONFIG = """
 accounts { A { users: [ {user: a, password: a} ] }, SYS { users: [ {user: s, password: s} ] } }

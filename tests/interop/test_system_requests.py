@@ -17,9 +17,9 @@ import nats
 from nats.aio.msg import Msg
 from nats.js.api import StreamConfig
 
-from support.eyotd import Eyotd
-from support.newer_nats_server import NewerNatsServer
-from support.server_process import ServerProcess
+from support.servers.eyotd import Eyotd
+from support.servers.newer_nats_server import NewerNatsServer
+from support.servers.server_process import ServerProcess
 
 CONFIG = """
 server_name: one

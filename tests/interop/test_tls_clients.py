@@ -13,10 +13,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
-from support.certificates import Authority
-from support.eyotd import Eyotd
-from support.raw_client import RawClient
-from support.server_process import Start
+from support.clients.raw_client import RawClient
+from support.servers.eyotd import Eyotd
+from support.servers.server_process import Start
+from support.trust.certificates import Authority
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ import pytest
 
 from eyot_hub.connection import Connection, ConnectOptions
 from eyot_hub.errors import ConnectionFailed, Refused
-from support.certificates import Authority
-from support.eyotd import Eyotd
-from support.raw_hub import INFO
+from support.links.raw_hub import INFO
+from support.servers.eyotd import Eyotd
+from support.trust.certificates import Authority
 
 SECRET = b"the-secret-word"
 

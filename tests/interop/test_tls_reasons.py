@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from support.certificates import Authority
-from support.eyotd import Eyotd
-from support.newer_nats_server import NewerNatsServer
-from support.raw_client import RawClient
-from support.server_process import ServerProcess
+from support.clients.raw_client import RawClient
+from support.servers.eyotd import Eyotd
+from support.servers.newer_nats_server import NewerNatsServer
+from support.servers.server_process import ServerProcess
+from support.trust.certificates import Authority
 
 KINDS = [Eyotd, NewerNatsServer]
 

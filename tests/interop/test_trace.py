@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from support.eyotd import Eyotd
-from support.nats_server import NatsServer
-from support.raw_client import RawClient
+from support.clients.raw_client import RawClient
+from support.servers.eyotd import Eyotd
+from support.servers.nats_server import NatsServer
 
 SENT = (
     b"SUB foo 1\r\nSUB foo q 2\r\nPUB foo 5\r\nhello\r\nUNSUB 2\r\nUNSUB 1 5\r\n"

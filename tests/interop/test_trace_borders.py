@@ -10,7 +10,7 @@ from typing import Any
 import nats
 import pytest
 
-from support.leaf_pair import Inbox, LeafPair, linked, server
+from support.links.leaf_pair import Inbox, LeafPair, linked, server
 
 CONFIG = """
 server_name: s

@@ -4,7 +4,7 @@ import socket
 from pathlib import Path
 
 from eyot_wire.transform import Transform
-from support.nats_server import NatsServer
+from support.servers.nats_server import NatsServer
 
 # source, destination, published subject; every source of its own, since a server takes each only once
 CASES = [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.transport_crowd import TransportCrowd
+from support.links.transport_crowd import TransportCrowd
 
 
 @pytest.mark.parametrize("compression", ["off", "s2_fast"])

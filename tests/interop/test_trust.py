@@ -16,10 +16,10 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from eyot_cli.trust import resolver
-from support.eyotd import Eyotd
-from support.leaf_pair import Clients, eventually, reaches, server
-from support.server_process import ServerProcess
-from support.trust_tool import TrustTool
+from support.links.leaf_pair import Clients, eventually, reaches, server
+from support.servers.eyotd import Eyotd
+from support.servers.server_process import ServerProcess
+from support.trust.trust_tool import TrustTool
 
 KINDS = ["eyotd", "2.14.6"]
 WAIT_S = 60.0

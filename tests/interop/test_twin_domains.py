@@ -14,8 +14,8 @@ from nats.aio.client import Client
 from nats.js.api import ExternalStream, RetentionPolicy, StreamSource
 
 from interop.test_doctor import doctor
-from support.eyotd import Eyotd
-from support.leaf_pair import ACCOUNTS, HUB, server
+from support.links.leaf_pair import ACCOUNTS, HUB, server
+from support.servers.eyotd import Eyotd
 
 LEAF = """
 server_name: NAME

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from support.conversation import CONFIG, play, script
-from support.eyotd import Eyotd, PlainEyotd
+from support.clients.conversation import CONFIG, play, script
+from support.servers.eyotd import Eyotd, PlainEyotd
 
 CONVERSATIONS = 400
 

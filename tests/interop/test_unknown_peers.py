@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from support.eyotd import Eyotd
-from support.raw_client import RawClient
-from support.unknown_peers import FORMS, TLS_FORMS, Crowd, Ports, own_bytes, plain_config, tls_config, trusting
+from support.clients.raw_client import RawClient
+from support.clients.unknown_peers import FORMS, TLS_FORMS, Crowd, Ports, own_bytes, plain_config, tls_config, trusting
+from support.servers.eyotd import Eyotd
 
 EACH_MAX = 64 * 1024
 PEERS = 32

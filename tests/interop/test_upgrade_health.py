@@ -12,7 +12,7 @@ import nats
 import pytest
 
 from eyot_cli.upgrade.install.health import Comparison, Sample, SystemClock, is_reachable, measure, read_sample
-from support.leaf_pair import LEAF, LeafPair
+from support.links.leaf_pair import LEAF, LeafPair
 
 WAIT_S = 60
 

@@ -19,9 +19,9 @@ from nats.js import JetStreamContext
 from eyot_cli.main import main
 from eyot_cli.upgrade import device as device_module
 from eyot_cli.upgrade.install.rules import open_signed, pinned_keys
-from support.debian_package import make_dpkg, make_package
-from support.leaf_pair import LeafPair
-from support.server_process import ServerProcess
+from support.devices.debian_package import make_dpkg, make_package
+from support.links.leaf_pair import LeafPair
+from support.servers.server_process import ServerProcess
 
 WAIT_S = 60
 VERSION = "0.3.0+deb12"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.walkthrough import PAIRS, walk
+from support.links.walkthrough import PAIRS, walk
 
 REFERENCE = PAIRS[-1]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from support.bad_disk import BadDiskEyotd, disk_library
-from support.raw_client import RawClient
+from support.clients.raw_client import RawClient
+from support.store.bad_disk import BadDiskEyotd, disk_library
 
 INTERVAL_S = 4.0
 CONFIG = "jetstream { store_dir: '%WORKDIR%/js' }"

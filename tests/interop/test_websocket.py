@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from support.certificates import Authority
-from support.eyotd import Eyotd
-from support.nats_server import NatsServer
-from support.raw_client import RawClient
-from support.server_process import Start
-from support.websocket_client import Refused, WebSocketClient
+from support.clients.raw_client import RawClient
+from support.clients.websocket_client import Refused, WebSocketClient
+from support.servers.eyotd import Eyotd
+from support.servers.nats_server import NatsServer
+from support.servers.server_process import Start
+from support.trust.certificates import Authority
 
 #: The test's WebSocket port is the one the helper keeps for leaf nodes.
 PLAIN = "websocket {{ listen: 127.0.0.1:%LEAF_PORT%, no_tls: true, {} }}\n"

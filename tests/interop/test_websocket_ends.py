@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from support.eyotd import Eyotd
-from support.newer_nats_server import NewerNatsServer
-from support.server_process import ServerProcess, Start
-from support.websocket_client import WebSocketClient
+from support.clients.websocket_client import WebSocketClient
+from support.servers.eyotd import Eyotd
+from support.servers.newer_nats_server import NewerNatsServer
+from support.servers.server_process import ServerProcess, Start
 
 CONFIG = """
 max_payload: 1000, max_control_line: 200

@@ -27,8 +27,8 @@ from failed_starts import FailedStarts
 from ledger import Ledger
 from over_the_air import OverTheAir, broken_version
 
-from support.server_process import free_port
-from support.upgrades import next_version
+from support.devices.upgrades import next_version
+from support.servers.server_process import free_port
 
 CONF = """
 listen: "0.0.0.0:4222"

@@ -17,7 +17,7 @@ from typing import Any
 
 from debian_machine import Machine
 
-from support.upgrades import changed_package
+from support.devices.upgrades import changed_package
 
 EYOT = Path(sys.executable).with_name("eyot")
 SETTINGS = """

@@ -11,7 +11,7 @@ from eyot_daemon.config.jetstream import JetStreamOptions
 from eyot_daemon.config.options import Options
 from eyot_daemon.config.permissions import Permissions, SubjectPermission
 from eyot_daemon.router.account_setup import update_accounts
-from support.leaf_fixture import ACCOUNTS, hub_and_leaf, leaf_link_fixture, only_link, remote, settle, until
+from support.links.leaf_fixture import ACCOUNTS, hub_and_leaf, leaf_link_fixture, only_link, remote, settle, until
 
 
 async def test_messages_cross_both_ways_once(autojump_clock: trio.testing.MockClock) -> None:

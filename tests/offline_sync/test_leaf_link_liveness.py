@@ -14,7 +14,7 @@ from eyot_daemon.config.jetstream import JetStreamOptions
 from eyot_daemon.leaf.link import LeafConnection
 from eyot_daemon.monitor.accounts import account_stat
 from eyot_sync.link.state import LinkPhase
-from support.leaf_fixture import hub_and_leaf, leaf_link_fixture, only_link, remote, settle, until
+from support.links.leaf_fixture import hub_and_leaf, leaf_link_fixture, only_link, remote, settle, until
 
 
 async def test_loop_is_found_and_left_alone_for_30_seconds(autojump_clock: trio.testing.MockClock) -> None:

@@ -28,7 +28,7 @@ from eyot_sync.sourcing.source_state import ResumeState, SourceConfig
 from eyot_wire.jetstream.errors import ApiError
 from eyot_wire.jetstream.stream import External, StreamSource
 from eyot_wire.jetstream.stream_source import identity_of
-from support.origin_model import ModelOrigin, ModelTarget, Wire
+from support.links.origin_model import ModelOrigin, ModelTarget, Wire
 
 FULL = ApiError(code=503, err_code=10047, description="insufficient storage resources available")
 

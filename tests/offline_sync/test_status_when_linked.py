@@ -15,7 +15,7 @@ from eyot_daemon.leaf.status import link_statuses
 from eyot_daemon.monitor.device_status import LINK_GAP_S, StatusService
 from eyot_daemon.process.service import Runtime
 from eyot_wire.status import DeviceStatus
-from support.leaf_fixture import LeafFixture, Node, hub_and_leaf, leaf_link_fixture, remote, settle, until
+from support.links.leaf_fixture import LeafFixture, Node, hub_and_leaf, leaf_link_fixture, remote, settle, until
 
 EVERY_S = 300.0
 SUBJECT = b"fleet.leaf.status"

@@ -27,8 +27,8 @@ import nats
 from nats.errors import Error as NatsError
 from rich.console import Console
 
-from support.eyotd import Eyotd
-from support.server_process import free_port
+from support.servers.eyotd import Eyotd
+from support.servers.server_process import free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from support.server_process import ServerProcess, executable
+from support.servers.server_process import ServerProcess, executable
 
 CONFIG = """
 server_name: {name}

@@ -19,7 +19,7 @@ from nodes import Node
 from observe import Observer, Timeline, connect
 from truth import Truth, ledger_ids, stream_ids
 
-from support.link import Link
+from support.links.link import Link
 
 LEAF_STREAM = "READINGS"
 HUB_STREAM = "FLEET"

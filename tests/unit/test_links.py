@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.link import Link
-from support.shaper import Shaper
+from support.links.link import Link
+from support.links.shaper import Shaper
 
 ROUNDS = 60
 

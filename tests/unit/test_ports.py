@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from support.server_process import BLOCK, Ports
+from support.servers.server_process import BLOCK, Ports
 
 
 def test_each_has_a_block_of_its_own() -> None:

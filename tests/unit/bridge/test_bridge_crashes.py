@@ -21,7 +21,7 @@ from eyot_wire.mqtt.packets import Connack, Connect, Packet, Publish, Pubrel
 from eyot_wire.mqtt.properties import Properties
 from eyot_wire.mqtt.reader import PacketReader
 from eyot_wire.mqtt.reason_codes import ReasonCode
-from support.js_fixture import Fixture
+from support.jetstream.fixture import Fixture
 
 V5 = 5
 MESSAGES = 40

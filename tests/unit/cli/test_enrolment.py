@@ -50,7 +50,7 @@ from eyot_wire.trust.enrolment import (
 )
 from eyot_wire.trust.jwt import decode
 from eyot_wire.trust.nkey import Signer, encode_signature
-from support.trust_tool import TrustTool
+from support.trust.trust_tool import TrustTool
 
 URLS = ("nats-leaf://hub:7422",)
 T = TypeVar("T")

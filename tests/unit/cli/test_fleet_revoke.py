@@ -9,7 +9,7 @@ import pytest
 
 from eyot_cli.fleet import revoke
 from eyot_cli.terminal.failure import Failure
-from support.trust_tool import TrustTool
+from support.trust.trust_tool import TrustTool
 
 #: Nothing listens on port 1.
 _NOWHERE = ("-u", "nats://127.0.0.1:1")

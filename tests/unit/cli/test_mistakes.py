@@ -11,7 +11,7 @@ import pytest
 
 from eyot_cli.main import main
 from eyot_wire.trust.nkey import encode_seed
-from support.server_process import free_port
+from support.servers.server_process import free_port
 
 Run = Callable[..., tuple[int, str, str]]
 

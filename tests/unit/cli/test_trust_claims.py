@@ -12,7 +12,7 @@ from eyot_wire.trust.jwt_account import decode_account, decode_activation, decod
 from eyot_wire.trust.jwt_rules import Templates
 from eyot_wire.trust.jwt_sign import decode_members, sign_members
 from eyot_wire.trust.nkey import Signer, encode_seed
-from support.trust_tool import TrustTool
+from support.trust.trust_tool import TrustTool
 
 UNLIMITED = {"subs": -1, "data": -1, "payload": -1}
 

@@ -10,7 +10,7 @@ import pytest
 from eyot_cli.terminal.failure import Failure
 from eyot_cli.trust import key_cipher
 from eyot_cli.trust.keystore import Keystore, new_pair
-from support.trust_tool import TrustTool
+from support.trust.trust_tool import TrustTool
 
 
 @pytest.fixture

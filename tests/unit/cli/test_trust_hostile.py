@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from eyot_cli.terminal.failure import Failure
 from eyot_wire.trust.nkey import Signer, encode_seed
-from support.trust_tool import TrustTool
+from support.trust.trust_tool import TrustTool
 
 KEYS = {role: Signer(encode_seed(role, bytes([7] * 32))) for role in "OAU"}
 ROLES = {"operator": "OO", "account": "OA", "user": "AU", "activation": "AA", "generic": "OO", "": "OO"}

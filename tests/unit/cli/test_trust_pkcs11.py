@@ -11,7 +11,7 @@ from eyot_cli.terminal.failure import Failure
 from eyot_cli.trust import key_token
 from eyot_cli.trust.keystore import Keystore, new_pair
 from eyot_wire.trust import nkey
-from support.trust_tool import TrustTool
+from support.trust.trust_tool import TrustTool
 from unit.cli.test_enrolment import Hub, Places, target
 
 #: the module by Debian's release

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eyot_cli.connection import contexts
-from support.trust_tool import TrustTool
+from support.trust.trust_tool import TrustTool
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from eyot_cli.terminal.failure import Failure
 from eyot_cli.trust.keystore import KeyPair, Keystore, new_pair
 from eyot_cli.trust.values import parse_duration, parse_number, parse_time
 from eyot_wire.trust.creds import parse_creds
-from support.trust_tool import TrustTool
+from support.trust.trust_tool import TrustTool
 
 
 @pytest.fixture

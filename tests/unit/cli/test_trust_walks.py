@@ -17,7 +17,7 @@ from eyot_wire.trust.creds import parse_creds
 from eyot_wire.trust.jwt import decode
 from eyot_wire.trust.jwt_account import decode_account, decode_activation
 from eyot_wire.trust.jwt_rules import Templates
-from support.trust_tool import TrustTool
+from support.trust.trust_tool import TrustTool
 
 
 @pytest.fixture

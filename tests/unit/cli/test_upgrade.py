@@ -37,7 +37,7 @@ from eyot_cli.upgrade.signing import (
     sign,
 )
 from eyot_cli.upgrade.versions import compare
-from support.debian_package import CONTROL, make_dpkg, make_package
+from support.devices.debian_package import CONTROL, make_dpkg, make_package
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 DEVICE = Device("0.2.0+deb12", "amd64", "deb12", "field")

@@ -14,10 +14,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eyot_cli.upgrade.install import state
 from eyot_cli.upgrade.install.refusal import Refused
-from support import upgrade_process
-from support.memory_folder import memory_folder
-from support.power_cuts_of_files import Cut, PowerCuts
-from support.upgrade_device import FORMER, NEW, Daemon, Device, build
+from support.devices import upgrade_process
+from support.devices.upgrade_device import FORMER, NEW, Daemon, Device, build
+from support.store.memory_folder import memory_folder
+from support.store.power_cuts_of_files import Cut, PowerCuts
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.geteuid() != 0, reason="dpkg installs as root alone")]
 TESTS = Path(__file__).parents[2]

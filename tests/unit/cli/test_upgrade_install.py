@@ -23,7 +23,7 @@ from eyot_cli.upgrade.install.machine import INSTALLS_MAX, WATCHES_MAX
 from eyot_cli.upgrade.install.places import UNIT, Places
 from eyot_cli.upgrade.install.refusal import Refused, Stuck
 from eyot_cli.upgrade.status import RefusedPackage, UnderWay, UpgradeStatus, read_status, show_status
-from support.upgrade_device import FORMER, NEW, Daemon, Device, build
+from support.devices.upgrade_device import FORMER, NEW, Daemon, Device, build
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.geteuid() != 0, reason="dpkg installs as root alone")]
 

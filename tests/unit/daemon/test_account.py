@@ -10,7 +10,7 @@ from eyot_daemon.router.broker import Broker
 from eyot_daemon.router.subscription import Kind, Subscription
 from eyot_daemon.turn.clock import ManualClock
 from eyot_wire.mapping import WeightedDest
-from support.destinations import Client, LeafRecorder, Recorder
+from support.clients.destinations import Client, LeafRecorder, Recorder
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from eyot_daemon.router.ack_sinks import Ack
 from eyot_daemon.router.broker import Broker
 from eyot_wire.pattern_set import PatternSet
 from eyot_wire.subject import overlaps
-from support.destinations import Recorder
+from support.clients.destinations import Recorder
 
 ACK = b"$JS.ACK.S.C.1.2.3.4.5"
 

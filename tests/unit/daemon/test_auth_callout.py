@@ -12,9 +12,9 @@ import pytest
 
 from eyot_wire.trust import nkey
 from eyot_wire.trust.auth_callout import CurveKey
-from support.callout_service import CalloutService
-from support.eyotd import Eyotd
-from support.raw_client import RawClient
+from support.clients.raw_client import RawClient
+from support.servers.eyotd import Eyotd
+from support.trust.callout_service import CalloutService
 
 ISSUER = nkey.Signer(nkey.encode_seed("A", b"\7" * 32))
 CONFIG = f"""

@@ -13,7 +13,7 @@ from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_daemon.turn.backpressure import Gate
 from eyot_daemon.turn.clock import ManualClock
 from eyot_daemon.turn.timers import Timers
-from support.broker import Raw, Running, running
+from support.servers.broker import Raw, Running, running
 
 
 @dataclass

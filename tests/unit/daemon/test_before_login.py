@@ -12,7 +12,7 @@ import trio.testing
 from eyot_daemon.auth.login import Authenticator, Deferred, Peer
 from eyot_daemon.config.accounts import AuthorizationOptions
 from eyot_daemon.config.options import Options
-from support.broker import Raw, Running, running
+from support.servers.broker import Raw, Running, running
 
 LARGE = 7 * 1024 * 1024
 PATIENT = AuthorizationOptions(timeout_s=60.0)

@@ -21,8 +21,8 @@ from eyot_sync.link.dialer import TcpDialer
 from eyot_sync.link.ports import LinkRunner
 from eyot_sync.link.state import LinkState
 from eyot_sync.link.urls import LinkAddress
-from support.freed import close_with_reset, collector_off, is_freed
-from support.js_fixture import Fixture
+from support.clients.freed import close_with_reset, collector_off, is_freed
+from support.jetstream.fixture import Fixture
 
 HOST, PORT = "127.0.0.1", 7422
 

@@ -13,8 +13,8 @@ from eyot_daemon.config.leaf import LeafNodesOptions, RemoteOptions
 from eyot_daemon.config.options import Options, WebsocketOptions
 from eyot_daemon.config.tls import TlsOptions
 from eyot_daemon.net.cert_dates import out_of_date, own_certificates
-from support.certificates import Authority
-from support.eyotd import Eyotd
+from support.servers.eyotd import Eyotd
+from support.trust.certificates import Authority
 
 DAY_S = 86_400.0
 

@@ -9,7 +9,7 @@ import msgspec
 from eyot_daemon.auth.claims_accounts import account_options
 from eyot_daemon.config.accounts import AccountJetStreamOptions, AccountLimits, AccountOptions
 from eyot_wire.trust.jwt_account import decode_account
-from support.claims import ALPHA, BETA, OPERATOR, SIGNING, Key
+from support.trust.claims import ALPHA, BETA, OPERATOR, SIGNING, Key
 
 NOW = 1_700_000_000.0
 

@@ -13,7 +13,7 @@ from eyot_daemon.net.transport import Session, Transport
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.turn.backpressure import Gate
 from eyot_daemon.turn.clock import ManualClock
-from support.transcripts import CLOSING_CASES, OPEN_CASES, PLAIN
+from support.clients.transcripts import CLOSING_CASES, OPEN_CASES, PLAIN
 
 
 @dataclass

@@ -7,8 +7,8 @@ import pytest
 import trio
 
 from eyot_daemon.config.options import Options
-from support.broker import Running, running
-from support.transcripts import CLOSING_CASES, OPEN_CASES
+from support.clients.transcripts import CLOSING_CASES, OPEN_CASES
+from support.servers.broker import Running, running
 
 INFO = b"INFO "
 

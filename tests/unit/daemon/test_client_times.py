@@ -13,7 +13,7 @@ from eyot_daemon.config.options import Options, WebsocketOptions
 from eyot_daemon.config.permissions import Permissions, ResponsePermission, SubjectPermission
 from eyot_daemon.net.stream_transport import StreamTransport
 from eyot_wire.info import ClientConnect
-from support.broker import PLAIN, Running, running
+from support.servers.broker import PLAIN, Running, running
 
 OPTIONS = Options(host="127.0.0.1", port=-1, authorization=AuthorizationOptions(timeout_s=2.0))
 

@@ -20,8 +20,8 @@ from eyot_daemon.net.listener import TcpListener
 from eyot_daemon.net.stream_transport import further_record
 from eyot_daemon.net.tls_context import server_context
 from eyot_daemon.net.tls_words import handshake_words
-from support.broker import PLAIN, Raw, Running, running
-from support.certificates import Authority
+from support.servers.broker import PLAIN, Raw, Running, running
+from support.trust.certificates import Authority
 
 
 @pytest.fixture

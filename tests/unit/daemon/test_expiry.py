@@ -20,7 +20,7 @@ from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.status import LinkStatus
 from eyot_wire.trust.creds import format_creds
 from eyot_wire.trust.jwt_sign import sign_members
-from support.eyotd import Eyotd
+from support.servers.eyotd import Eyotd
 
 DAY_S = 86_400
 

@@ -21,7 +21,7 @@ from eyot_daemon.router.broker import Broker
 from eyot_daemon.turn.backpressure import Gate
 from eyot_daemon.turn.clock import ManualClock
 from eyot_wire.frames import LeafMsg
-from support.destinations import LeafRecorder
+from support.clients.destinations import LeafRecorder
 
 PAYLOAD = b"x" * 400_000
 COUNT = 12

@@ -10,8 +10,8 @@ from eyot_daemon.leaf.link import LeafConnection
 from eyot_daemon.router import leaf_account
 from eyot_daemon.router.leaf_account import ANNOUNCED_MAX, PASS_ON_CHANGES_MAX
 from eyot_daemon.router.subscription import CallbackDest, Kind, Subscription
-from support.leaf_turns import Fixture as Turns
-from support.leaf_turns import Wire
+from support.links.leaf_turns import Fixture as Turns
+from support.links.leaf_turns import Wire
 
 COUNT = 6 * PASS_ON_CHANGES_MAX
 

@@ -26,7 +26,7 @@ from eyot_daemon.net.transport import Session
 from eyot_daemon.router.account_setup import set_up_accounts
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.turn.backpressure import Gate
-from support.leaf_peers import connect as leaf_connect
+from support.links.leaf_peers import connect as leaf_connect
 
 OPTIONS = Options(host="127.0.0.1", port=-1, max_payload=8 << 20, max_control_line=4 << 20, server_tags=("t",))
 PEER = Peer(host="memory", port=1)

@@ -17,7 +17,7 @@ import trio
 from eyot_serving import http_server
 from eyot_serving.http_messages import HttpRequest, HttpResponse, PeerAddress
 from eyot_serving.http_server import serve
-from support.certificates import Authority
+from support.trust.certificates import Authority
 
 
 def echo(request: HttpRequest) -> HttpResponse:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from cryptography import x509
 
-from support.certificates import Authority
-from support.eyotd import Eyotd
+from support.servers.eyotd import Eyotd
+from support.trust.certificates import Authority
 
 
 def test_pages_over_https(tmp_path: Path) -> None:

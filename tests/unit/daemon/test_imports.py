@@ -18,8 +18,8 @@ from eyot_daemon.router.service_replies import service_replies
 from eyot_daemon.router.subscription import CallbackDest, Kind, Origin, Subscription
 from eyot_daemon.turn.clock import ManualClock
 from eyot_wire.headers import get as get_field
-from support.broker import running
-from support.destinations import Client, LeafRecorder, Recorder
+from support.clients.destinations import Client, LeafRecorder, Recorder
+from support.servers.broker import running
 
 
 class Accounts:

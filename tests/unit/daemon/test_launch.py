@@ -13,7 +13,7 @@ import pytest
 
 from eyot_daemon.net import early_listen
 from eyot_daemon.net.binding import bind, plain_host
-from support.server_process import free_port
+from support.servers.server_process import free_port
 
 NOT_FOR_A_PLAIN_BROKER = {
     "asyncio",

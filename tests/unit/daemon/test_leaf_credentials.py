@@ -9,7 +9,7 @@ import pytest
 from eyot_daemon.config.leaf import LeafUrl, RemoteOptions
 from eyot_daemon.leaf.credentials import CredentialsError, credentials_for, out_of_date
 from eyot_wire.trust import nkey
-from support.claims import ALPHA, USER, creds
+from support.trust.claims import ALPHA, USER, creds
 
 SEED = nkey.encode_seed("U", bytes(range(32)))
 PUBLIC = nkey.Signer(SEED).public_key

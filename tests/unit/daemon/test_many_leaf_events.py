@@ -13,7 +13,7 @@ from eyot_daemon.net.transport import CLIENT_CLOSED, INTERNAL_ERROR
 from eyot_daemon.router import leaf_account
 from eyot_daemon.router.retired import REMOVED_MAX
 from eyot_sync.leaf.events import EVENTS_OF_A_TURN
-from support.leaf_turns import Fixture
+from support.links.leaf_turns import Fixture
 
 COUNT = 10 * EVENTS_OF_A_TURN
 ADDS = b"".join(b"LS+ s.%d\r\n" % number for number in range(COUNT))

@@ -8,7 +8,7 @@ import pytest
 
 from eyot_daemon.client.connection import HELD_BYTES_MAX, OPS_MAX, ClientConnection
 from eyot_daemon.net.transport import CLIENT_CLOSED, INTERNAL_ERROR
-from support.client_turns import ClientTurns
+from support.clients.client_turns import ClientTurns
 
 COUNT = 10 * OPS_MAX
 SUBS = b"".join(b"SUB s.%d %d\r\n" % (number, number) for number in range(COUNT))

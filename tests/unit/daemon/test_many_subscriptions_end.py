@@ -10,8 +10,8 @@ from eyot_daemon.config.permissions import Permissions, SubjectPermission
 from eyot_daemon.jetstream.deliver_subject import has_interest
 from eyot_daemon.router.access import Access
 from eyot_daemon.router.retired import REMOVED_MAX
-from support.client_turns import ClientTurns
-from support.plain_transport import Wire
+from support.clients.client_turns import ClientTurns
+from support.clients.plain_transport import Wire
 
 COUNT = 5 * REMOVED_MAX
 

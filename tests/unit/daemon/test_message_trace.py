@@ -12,7 +12,7 @@ import pytest
 from eyot_daemon.auth.configured import ConfigAuthenticator
 from eyot_daemon.config.read import read_options
 from eyot_wire.conf import parse_text
-from support.broker import Raw, Running, running
+from support.servers.broker import Raw, Running, running
 
 CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true,"name":"me","echo":%b}\r\n'
 ASKS = b"NATS/1.0\r\nNats-Trace-Dest: t\r\n%b\r\n"

@@ -12,8 +12,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from eyot_daemon.router.error_counts import ErrorCounts
-from support.eyotd import Eyotd
-from support.raw_client import RawClient
+from support.clients.raw_client import RawClient
+from support.servers.eyotd import Eyotd
 
 
 def scrape(server: Eyotd) -> dict[str, float]:

@@ -24,7 +24,7 @@ from eyot_daemon.router.broker import Broker
 from eyot_daemon.router.providers import HealthzQuery, LeafzQuery
 from eyot_daemon.turn.slices import Slices
 from eyot_wire.status import LinkStatus, StreamStatus
-from support.broker import Raw, Running, running
+from support.servers.broker import Raw, Running, running
 
 ACCOUNTS = (
     AccountOptions(name="A", exports=(ExportOptions(kind="service", subject=b"svc"),)),

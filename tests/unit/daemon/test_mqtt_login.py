@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eyot_daemon.mqtt.login import connect_of
-from support.claims import ALPHA, USER
+from support.trust.claims import ALPHA, USER
 
 
 def test_a_password_may_be_a_token_of_the_configuration() -> None:

@@ -19,7 +19,7 @@ from eyot_wire.info import ClientConnect
 from eyot_wire.trust import nkey
 from eyot_wire.trust.jwt import JwtError
 from eyot_wire.trust.jwt_account import decode_operator
-from support.claims import ALPHA, BETA, OPERATOR, OTHER, SIGNING, USER, Key, operator_token
+from support.trust.claims import ALPHA, BETA, OPERATOR, OTHER, SIGNING, USER, Key, operator_token
 
 NONCE = "fqqCuB8Cx4LW0qU"
 PEER = Peer(host="192.0.2.7", port=1)

@@ -23,7 +23,7 @@ from eyot_daemon.config.tls import CURVES
 from eyot_daemon.config.tls_read import can_keep_to
 from eyot_daemon.net.tls_context import server_context
 from eyot_wire.conf import ConfError, parse_text
-from support.certificates import Authority
+from support.trust.certificates import Authority
 
 USER_KEY = "UCU6OB36HGCC53AMXUNSGKICBTX3QHTEJFTCFPAU67QCK7Z4MDEB2GIQ"
 

@@ -26,7 +26,7 @@ from eyot_serving.sessions import (
 )
 from eyot_wire.conf import ConfError
 from eyot_wire.jetstream.forget_downstream import ForgetRequest
-from support.page_access import CONFIG, FAR, FAR_TLS, HASH, LOCAL, SOCKET, Page, set_cookie
+from support.devices.page_access import CONFIG, FAR, FAR_TLS, HASH, LOCAL, SOCKET, Page, set_cookie
 
 ORDER = {"account": "A", "stream": "S", "server": "hub", "kind": "source", "target": "ALL"}
 

@@ -13,7 +13,7 @@ import trio.testing
 
 from eyot_daemon.monitor.page.backup_download import TICKET_S
 from eyot_serving.http_messages import HttpRequest, HttpResponse, PeerAddress
-from support.page_access import FAR, LOCAL, Page, Pulled
+from support.devices.page_access import FAR, LOCAL, Page, Pulled
 
 ORDER = {"account": "A", "stream": "S/../\u202e"}
 

@@ -16,7 +16,7 @@ from eyot_daemon.monitor.page_text import page_text
 from eyot_daemon.monitor.system_services import SystemServices
 from eyot_daemon.turn.slices import ROWS_MAX, Slices, at_once
 from eyot_wire.status import StreamStatus
-from support.client_turns import ClientTurns
+from support.clients.client_turns import ClientTurns
 
 COUNT = 10 * ROWS_MAX
 

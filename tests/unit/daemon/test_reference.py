@@ -15,8 +15,8 @@ from eyot_daemon.config.read import load_options
 from eyot_daemon.config.reader import Block
 from eyot_daemon.config.usage import USAGE
 from eyot_wire import status
-from support.eyotd import Eyotd
-from support.raw_client import RawClient
+from support.clients.raw_client import RawClient
+from support.servers.eyotd import Eyotd
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference.md"
 #: One block a line, so that a block is known by its line.

@@ -21,7 +21,7 @@ from eyot_daemon.router.subscription import Origin, Subscription
 from eyot_daemon.turn.clock import ManualClock
 from eyot_daemon.turn.slices import at_once
 from eyot_wire.info import ClientConnect
-from support.plain_transport import Wire
+from support.clients.plain_transport import Wire
 
 ANN = UserOptions(account=GLOBAL_ACCOUNT, user="ann", password="a")
 BOB = UserOptions(account=GLOBAL_ACCOUNT, user="bob", password="b")

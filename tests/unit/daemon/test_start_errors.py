@@ -19,8 +19,8 @@ from eyot_store.environment import FORMAT_KEY
 from eyot_store.options import StoreOptions
 from eyot_store.records.store_cipher import StoreKeys
 from eyot_store.store import Store
-from support.certificates import Authority
-from support.claims import ALPHA, BETA, OPERATOR, operator_token
+from support.trust.certificates import Authority
+from support.trust.claims import ALPHA, BETA, OPERATOR, operator_token
 
 TOP = Path(__file__).parents[3]
 TIMEOUT_S = 60.0

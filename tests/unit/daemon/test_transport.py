@@ -37,7 +37,7 @@ from eyot_daemon.turn.backpressure import Gate
 from eyot_daemon.turn.clock import Clock
 from eyot_daemon.turn.readers import Readers
 from eyot_daemon.turn.timers import Timers
-from support.certificates import Authority
+from support.trust.certificates import Authority
 
 
 @dataclass

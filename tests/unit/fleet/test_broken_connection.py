@@ -12,7 +12,7 @@ import trio
 from eyot_fleet.connection import Connection, connected
 from eyot_fleet.errors import ConnectionLost, FleetError, Refused
 from eyot_fleet.login import Login
-from support.freed import close_with_reset, collector_off, is_freed, left_frames
+from support.clients.freed import close_with_reset, collector_off, is_freed, left_frames
 
 INFO = b'INFO {"server_id":"N","version":"2.10.0","headers":true,"tls_available":true,"max_payload":1000}\r\n'
 

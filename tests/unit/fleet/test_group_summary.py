@@ -9,7 +9,7 @@ import msgspec
 from eyot_fleet.desired import Group
 from eyot_fleet.device_record import STATES, ConfigRecord
 from eyot_fleet.group_summary import summaries
-from support.fleet_devices import fleet
+from support.devices.fleet_devices import fleet
 
 NOW = 1_800_000_000.0
 

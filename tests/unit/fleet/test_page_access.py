@@ -10,8 +10,8 @@ from eyot_fleet.errors import ConfigError
 from eyot_fleet.web import access
 from eyot_fleet.web_options import NatsOptions, OidcOptions, WebOptions, role_of
 from eyot_serving.sessions import ADDRESS_FAILURES_MAX, WINDOW_S
-from support.fleet_browser import FAR, FAR_TLS, Browser
-from support.fleet_page import OPTIONS, replaced
+from support.devices.fleet_browser import FAR, FAR_TLS, Browser
+from support.devices.fleet_page import OPTIONS, replaced
 
 READS = (
     "/api/devices",

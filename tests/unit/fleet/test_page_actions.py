@@ -13,9 +13,9 @@ from eyot_fleet.web import actions, ask
 from eyot_fleet.web.backend import Desired
 from eyot_fleet.web.orders import BULK_MAX, FORMS
 from eyot_fleet.web_options import TrustOptions
-from support.fleet_browser import Browser
-from support.fleet_devices import MARKUP, fleet
-from support.fleet_page import OPTIONS, replaced
+from support.devices.fleet_browser import Browser
+from support.devices.fleet_devices import MARKUP, fleet
+from support.devices.fleet_page import OPTIONS, replaced
 
 NAME = "pump-00000"
 #: Answers as `eyot fleet` would; what it was called with goes to a file.

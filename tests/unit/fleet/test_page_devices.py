@@ -16,9 +16,9 @@ import trio.testing
 from eyot_fleet.device_record import Alert, DeviceRecord
 from eyot_fleet.web import feeds
 from eyot_fleet.web.backend import Freshness
-from support.fleet_browser import Browser
-from support.fleet_devices import MARKUP, fleet
-from support.fleet_page import replaced
+from support.devices.fleet_browser import Browser
+from support.devices.fleet_devices import MARKUP, fleet
+from support.devices.fleet_page import replaced
 
 
 @pytest.fixture

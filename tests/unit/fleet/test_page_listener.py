@@ -12,7 +12,7 @@ from eyot_fleet.errors import ConfigError
 from eyot_fleet.web.site import _bound
 from eyot_fleet.web_options import WebOptions
 from eyot_serving.listen_address import listen_address
-from support.certificates import Authority
+from support.trust.certificates import Authority
 
 SIX = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 0, 0, 0))
 FOUR = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))

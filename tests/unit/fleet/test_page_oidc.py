@@ -18,8 +18,8 @@ from eyot_fleet.web import oidc
 from eyot_fleet.web.identity import Identity, LoginRefused, LoginUnavailable
 from eyot_fleet.web.oidc import OidcLogin
 from eyot_fleet.web_options import OidcOptions
-from support.fleet_browser import Browser
-from support.fleet_page import OPTIONS, replaced
+from support.devices.fleet_browser import Browser
+from support.devices.fleet_page import OPTIONS, replaced
 
 ISSUER, REDIRECT = "https://login.example", "https://fleet.example/login/callback"
 CHOSEN = OidcOptions(issuer=ISSUER, client_id="eyot", viewers=("watch",), operators=("run",))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.lake_formats import FORMATS, VARIABLE
+from support.hub.lake_formats import FORMATS, VARIABLE
 
 
 @pytest.fixture(params=FORMATS)

@@ -12,8 +12,8 @@ from eyot_hub.jobs.aggregate import Aggregate
 from eyot_hub.jobs.config.config import Config
 from eyot_hub.jobs.config.config_file import convert
 from eyot_hub.jobs.silver.replay import Replay
-from support.aged_lake import DAYS, SPARK, Killed, aggregated, ending, lake, store, stored
-from support.jobs_config import GOLD, SILVER, jobs_config
+from support.hub.aged_lake import DAYS, SPARK, Killed, aggregated, ending, lake, store, stored
+from support.hub.jobs_config import GOLD, SILVER, jobs_config
 
 pytestmark = pytest.mark.slow
 

@@ -22,10 +22,10 @@ from eyot_hub.jobs.lake.lake import existing_table, open_table, table_exists
 from eyot_hub.jobs.tables.catalog_errors import CatalogFailed, place
 from eyot_hub.jobs.tables.table import Fenced, LakeTable
 from eyot_hub.main import main
-from support.aged_lake import DAYS, SPARK, store, stored
-from support.jobs_config import jobs_config
-from support.rest_catalog import RestCatalog
-from support.server_process import free_port
+from support.hub.aged_lake import DAYS, SPARK, store, stored
+from support.hub.jobs_config import jobs_config
+from support.hub.rest_catalog import RestCatalog
+from support.servers.server_process import free_port
 
 SCHEMA = pa.schema([("number", pa.int64())])
 

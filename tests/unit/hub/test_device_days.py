@@ -21,7 +21,7 @@ from eyot_hub.jobs.reports.explain import explain
 from eyot_hub.jobs.silver.replay import Replay
 from eyot_hub.jobs.silver.silver import quarantine_table, silver_table
 from eyot_hub.jobs.tables.table import LakeTable
-from support.aged_lake import (
+from support.hub.aged_lake import (
     DAYS,
     EPOCH,
     KEPT,
@@ -37,7 +37,7 @@ from support.aged_lake import (
     store,
     stored,
 )
-from support.jobs_config import GOLD, SILVER, jobs_config
+from support.hub.jobs_config import GOLD, SILVER, jobs_config
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ import pytest
 
 from eyot_hub.jobs.config.config import Config
 from eyot_hub.jobs.devices.device_statuses import _STATUS, SCHEMA, TAIL, StatusSummaries
-from support.jobs_config import jobs_config
-from support.local_spark import LocalSpark
+from support.hub.jobs_config import jobs_config
+from support.hub.local_spark import LocalSpark
 
 SPARK: Any = LocalSpark()
 Status = tuple[str, int, int, float]  # device, time in us, linked (-1: unknown), round trip

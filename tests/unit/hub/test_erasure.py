@@ -34,8 +34,8 @@ from eyot_hub.jobs.tables.file_rows import row_groups
 from eyot_hub.jobs.tables.files import by_partition
 from eyot_hub.jobs.tables.table import Fenced, LakeTable
 from eyot_hub.main import main
-from support.jobs_config import jobs_config
-from support.local_spark import LocalSpark
+from support.hub.jobs_config import jobs_config
+from support.hub.local_spark import LocalSpark
 
 pytestmark = pytest.mark.slow
 
@@ -49,8 +49,8 @@ import os, signal, sys
 from pathlib import Path
 from eyot_hub.jobs.maintenance.erasure import Eraser
 from eyot_hub.jobs.tables.table import LakeTable
-from support.jobs_config import jobs_config
-from support.local_spark import LocalSpark
+from support.hub.jobs_config import jobs_config
+from support.hub.local_spark import LocalSpark
 
 when, number = sys.argv[2].split()
 left, real = [int(number)], LakeTable.commit

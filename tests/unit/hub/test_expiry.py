@@ -30,7 +30,7 @@ from eyot_hub.jobs.silver.replay import Replay
 from eyot_hub.jobs.silver.silver import quarantine_table, silver_table
 from eyot_hub.jobs.tables.table import Fenced, LakeTable
 from eyot_hub.main import main
-from support.aged_lake import (
+from support.hub.aged_lake import (
     DAYS,
     EPOCH,
     KEPT,
@@ -47,7 +47,7 @@ from support.aged_lake import (
     store,
     stored,
 )
-from support.jobs_config import GOLD, SILVER, jobs_config
+from support.hub.jobs_config import GOLD, SILVER, jobs_config
 
 pytestmark = pytest.mark.slow
 
@@ -61,10 +61,10 @@ from msgspec import structs
 from eyot_hub.jobs.config.config import Retention
 from eyot_hub.jobs.maintenance.maintenance import Maintenance
 from eyot_hub.jobs.tables.table import LakeTable
-from support.aged_lake import (
+from support.hub.aged_lake import (
     DAYS, EPOCH, KEPT, NOW, SPARK, Killed, aggregated, at, days, ending, lake, maintained, rows_of, store, stored,
 )
-from support.jobs_config import jobs_config
+from support.hub.jobs_config import jobs_config
 
 when, number = sys.argv[2].split()
 left, real = [int(number)], LakeTable.commit

@@ -18,8 +18,8 @@ from eyot_hub.jobs.devices.summary_table import FILES_MAX
 from eyot_hub.jobs.silver.silver import silver_schema, silver_table
 from eyot_hub.jobs.tables.files import by_partition
 from eyot_hub.jobs.tables.table import LakeTable
-from support.jobs_config import jobs_config
-from support.local_spark import LocalSpark
+from support.hub.jobs_config import jobs_config
+from support.hub.local_spark import LocalSpark
 
 SPARK: Any = LocalSpark()
 DAYS = [date(2026, 3, 1), date(2026, 3, 2)]

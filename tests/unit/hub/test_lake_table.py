@@ -17,7 +17,7 @@ from eyot_hub.jobs.config.config import Lake
 from eyot_hub.jobs.lake.lake import open_table
 from eyot_hub.jobs.tables.files import DataFile, by_partition
 from eyot_hub.jobs.tables.table import Fenced, LakeTable, TableSpec
-from support.lake_formats import lake_format
+from support.hub.lake_formats import lake_format
 
 SCHEMA = pa.schema(
     [("stream", pa.string()), ("date", pa.date32()), ("sequence", pa.int64()), ("at", pa.timestamp("us", "UTC"))]

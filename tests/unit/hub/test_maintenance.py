@@ -18,7 +18,7 @@ from eyot_hub.jobs.maintenance.maintenance import TRIES, Maintained, Maintenance
 from eyot_hub.jobs.silver.silver import quarantine_table, silver_table
 from eyot_hub.jobs.tables.table import LakeTable
 from eyot_hub.main import main
-from support.jobs_config import jobs_config
+from support.hub.jobs_config import jobs_config
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +32,7 @@ from eyot_hub.jobs.bronze.bronze import bronze_table
 from eyot_hub.jobs.tables.files import FileWriter
 from eyot_hub.jobs.maintenance.maintenance import Maintenance
 from eyot_hub.jobs.tables.table import LakeTable
-from support.jobs_config import jobs_config
+from support.hub.jobs_config import jobs_config
 
 def killing(owner, name, *, first):
     real = getattr(owner, name)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from eyot_hub.frame_columns import TAIL, FrameError, Rows
 from eyot_hub.packed_columns import packed_rows
 from eyot_wire.jetstream.packed_range import unpack
-from support.packed import pack
+from support.hub.packed import pack
 
 Record = tuple[int, bytes, bytes, bytes]
 

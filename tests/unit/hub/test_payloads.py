@@ -21,7 +21,7 @@ from eyot_hub.jobs.config.config import ConfigError, Silver
 from eyot_hub.jobs.config.config_file import convert
 from eyot_hub.jobs.payloads.payload_shape import field_path
 from eyot_hub.jobs.payloads.payloads import PayloadParser, times_us
-from support.jobs_config import SILVER, jobs_config
+from support.hub.jobs_config import SILVER, jobs_config
 
 STORED = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 AT = "2026-05-01T11:00:00Z"

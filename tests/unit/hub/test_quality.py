@@ -23,7 +23,7 @@ from eyot_hub.jobs.silver.silver import silver_schema, silver_table
 from eyot_hub.jobs.tables import file_rows
 from eyot_hub.jobs.tables.files import by_partition
 from eyot_hub.main import main
-from support.jobs_config import jobs_config
+from support.hub.jobs_config import jobs_config
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 NOW_US = int(NOW.timestamp()) * 1_000_000

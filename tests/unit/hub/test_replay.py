@@ -31,8 +31,8 @@ from eyot_hub.jobs.tables.files import by_partition
 from eyot_hub.jobs.tables.increments import Span
 from eyot_hub.jobs.tables.table import Fenced, LakeTable
 from eyot_hub.main import main
-from support.jobs_config import jobs_config
-from support.lake_formats import delete_table
+from support.hub.jobs_config import jobs_config
+from support.hub.lake_formats import delete_table
 
 pytestmark = pytest.mark.slow
 
@@ -45,8 +45,8 @@ import os, signal, sys
 from pathlib import Path
 from eyot_hub.jobs.silver.replay import Replay
 from eyot_hub.jobs.tables.table import Fenced, LakeTable
-from support.jobs_config import jobs_config
-from support.lake_formats import delete_table
+from support.hub.jobs_config import jobs_config
+from support.hub.lake_formats import delete_table
 
 when, number = sys.argv[2].split()
 left, real = [int(number)], LakeTable.commit

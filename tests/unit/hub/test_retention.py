@@ -26,7 +26,7 @@ from eyot_hub.jobs.tables.file_rows import row_groups
 from eyot_hub.jobs.tables.files import by_partition
 from eyot_hub.jobs.tables.table import LakeTable
 from eyot_hub.main import main
-from support.jobs_config import jobs_config
+from support.hub.jobs_config import jobs_config
 
 ROOT = Path(__file__).parents[3]
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
@@ -43,7 +43,7 @@ from msgspec import structs
 from eyot_hub.jobs.maintenance import maintenance
 from eyot_hub.jobs.config.config import Retention
 from eyot_hub.jobs.tables.table import LakeTable
-from support.jobs_config import jobs_config
+from support.hub.jobs_config import jobs_config
 
 real = LakeTable.commit
 

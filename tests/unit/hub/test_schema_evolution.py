@@ -31,9 +31,9 @@ from eyot_hub.jobs.gold.gold import gold_table
 from eyot_hub.jobs.reports.explain import explain
 from eyot_hub.jobs.silver.replay import Replay
 from eyot_hub.jobs.silver.silver import quarantine_table, silver_table
-from support.aged_lake import DAYS, SPARK, rows_of, store, stored
-from support.jobs_config import GOLD, SILVER, jobs_config
-from support.schema_registry import SchemaRegistry
+from support.hub.aged_lake import DAYS, SPARK, rows_of, store, stored
+from support.hub.jobs_config import GOLD, SILVER, jobs_config
+from support.hub.schema_registry import SchemaRegistry
 
 pytestmark = pytest.mark.slow
 

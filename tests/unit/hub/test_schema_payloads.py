@@ -29,8 +29,8 @@ from eyot_hub.jobs.config.config import ConfigError, Silver
 from eyot_hub.jobs.config.config_file import convert
 from eyot_hub.jobs.payloads.payload_records import Reasons
 from eyot_hub.jobs.payloads.payloads import PayloadParser
-from support.jobs_config import SILVER, jobs_config
-from support.schema_registry import SchemaRegistry
+from support.hub.jobs_config import SILVER, jobs_config
+from support.hub.schema_registry import SchemaRegistry
 
 STORED = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 AT = datetime(2026, 5, 1, 11, 0, 0, 250_000, tzinfo=UTC)

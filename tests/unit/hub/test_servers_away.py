@@ -11,7 +11,7 @@ from eyot_hub.connection import Connection, ConnectOptions
 from eyot_hub.errors import ConnectionFailed, NoAnswer
 from eyot_hub.jetstream import JetStream
 from eyot_wire import frames
-from support.server_process import free_port
+from support.servers.server_process import free_port
 
 
 def test_nobody_listens(caplog: pytest.LogCaptureFixture) -> None:

@@ -16,7 +16,7 @@ from eyot_hub.jobs.silver import parsing
 from eyot_hub.jobs.silver.silver import ROWS_PER_TASK, balanced, quarantine_table, silver_schema
 from eyot_hub.jobs.silver.silver_input import Division, Piece, SilverInput, Written, content_hashes, unpacked
 from eyot_hub.jobs.tables.file_rows import Range
-from support.jobs_config import jobs_config
+from support.hub.jobs_config import jobs_config
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
 DAY_MS = 86_400_000

@@ -14,7 +14,7 @@ from eyot_hub.jobs.silver.silver import silver_schema
 from eyot_hub.jobs.silver.silver_input import Block, Written, packed
 from eyot_hub.jobs.silver.silver_task import KnownFile, SilverTask
 from eyot_hub.jobs.tables.files import DataFile
-from support.jobs_config import jobs_config
+from support.hub.jobs_config import jobs_config
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
 Row = dict[str, Any]

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from eyot_hub.jobs.spark.streaming import SLOW_START, STARTS_MAX, run_query
-from support.jobs_config import jobs_config
+from support.hub.jobs_config import jobs_config
 
 
 def query(failure: str | None = None) -> Mock:

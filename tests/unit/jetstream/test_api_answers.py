@@ -14,10 +14,10 @@ import pytest
 
 from eyot_daemon.config.accounts import AccountJetStreamOptions
 from eyot_daemon.jetstream.api import dispatch as api
-from support.backup_fixture import take
-from support.destinations import Recorder
-from support.js_consumers import ConsumerFixture
-from support.schemas import check_answer, check_pub_ack
+from support.clients.destinations import Recorder
+from support.jetstream.backup_fixture import take
+from support.jetstream.consumers import ConsumerFixture
+from support.jetstream.schemas import check_answer, check_pub_ack
 
 #: What one server always refuses.
 CLUSTER_ONLY = {

@@ -7,7 +7,7 @@ import pytest
 
 from eyot_daemon.jetstream.sourcing.sourcing import Sourcing
 from eyot_daemon.router.subscription import IMPORTED
-from support.js_consumers import ConsumerFixture
+from support.jetstream.consumers import ConsumerFixture
 
 S = 1_000_000_000
 

@@ -10,9 +10,9 @@ import pytest
 
 from eyot_daemon.jetstream.ingest import atomic_batches
 from eyot_store import StoreOptions
-from support.destinations import Recorder
-from support.js_fixture import Fixture
-from support.schemas import check_pub_ack
+from support.clients.destinations import Recorder
+from support.jetstream.fixture import Fixture
+from support.jetstream.schemas import check_pub_ack
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from eyot_daemon.jetstream.backup.download import Download, begin_download
-from support.backup_fixture import DELIVER, filled, random_payloads, remove, restore
-from support.js_consumers import ConsumerFixture
+from support.jetstream.backup_fixture import DELIVER, filled, random_payloads, remove, restore
+from support.jetstream.consumers import ConsumerFixture
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import pytest
 
 from eyot_store import StoreOptions
 from eyot_store.records.store_cipher import StoreKeys
-from support.backup_fixture import (
+from support.clients.destinations import Recorder
+from support.jetstream.backup_fixture import (
     DELIVER,
     answer_chunks,
     ask,
@@ -24,9 +25,8 @@ from support.backup_fixture import (
     restore,
     take,
 )
-from support.destinations import Recorder
-from support.js_consumers import ConsumerFixture
-from support.js_fixture import OPTIONS
+from support.jetstream.consumers import ConsumerFixture
+from support.jetstream.fixture import OPTIONS
 
 
 @pytest.fixture

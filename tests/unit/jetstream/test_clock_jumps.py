@@ -8,7 +8,7 @@ import pytest
 
 from eyot_daemon.jetstream.wall_clock import ClockCredits, ClockWatch
 from eyot_daemon.turn.clock import ManualClock
-from support.js_fixture import Fixture
+from support.jetstream.fixture import Fixture
 
 S = 1_000_000_000
 YEAR_S = 365 * 86_400

@@ -11,8 +11,8 @@ import pytest
 
 from eyot_daemon.turn import kernel_clock
 from eyot_wire.go.time import ns_to_rfc3339
-from support.js_consumers import ConsumerFixture
-from support.js_fixture import Fixture
+from support.jetstream.consumers import ConsumerFixture
+from support.jetstream.fixture import Fixture
 
 S = 1_000_000_000
 YEAR_S = 365 * 86_400

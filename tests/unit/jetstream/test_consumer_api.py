@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from eyot_daemon.config.accounts import AccountJetStreamOptions
-from support.js_consumers import ConsumerFixture
-from support.schemas import check_answer
+from support.jetstream.consumers import ConsumerFixture
+from support.jetstream.schemas import check_answer
 
 S = 1_000_000_000
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from support.js_consumers import ClientBox, ConsumerFixture
+from support.jetstream.consumers import ClientBox, ConsumerFixture
 
 S = 1_000_000_000
 

@@ -13,8 +13,8 @@ from eyot_daemon.jetstream.consumer.reader import READ_BYTES_MAX
 from eyot_daemon.router.room import Room
 from eyot_store.errors import StoreError
 from eyot_sync.policy.stream_gate import FULL, Hold
-from support.destinations import LeafRecorder
-from support.js_consumers import Box, ClientBox, ConsumerFixture
+from support.clients.destinations import LeafRecorder
+from support.jetstream.consumers import Box, ClientBox, ConsumerFixture
 
 S = 1_000_000_000
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from support.js_consumers import Box, ConsumerFixture
-from support.schemas import check_answer
+from support.jetstream.consumers import Box, ConsumerFixture
+from support.jetstream.schemas import check_answer
 
 
 @pytest.fixture

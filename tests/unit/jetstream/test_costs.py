@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from eyot_store import StoreOptions
-from support.js_consumers import ConsumerFixture
+from support.jetstream.consumers import ConsumerFixture
 
 STORE = StoreOptions(inline=True, flush=False, map_size=256 << 20)
 N = 1000

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from eyot_daemon.jetstream.ingest.counters import Counters
-from support.js_fixture import Fixture
-from support.schemas import check_pub_ack
+from support.jetstream.fixture import Fixture
+from support.jetstream.schemas import check_pub_ack
 
 
 @pytest.fixture

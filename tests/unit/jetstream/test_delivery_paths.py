@@ -21,8 +21,8 @@ from eyot_daemon.jetstream.consumer.push_delivery import FlowControl
 from eyot_daemon.jetstream.consumer.reader import ConsumerReader
 from eyot_wire.native import COMPILED, StoredRun
 from eyot_wire.stored_run import StoredRun as PlainRun
-from support.destinations import Recorder
-from support.js_consumers import Box, ConsumerFixture
+from support.clients.destinations import Recorder
+from support.jetstream.consumers import Box, ConsumerFixture
 
 S = 1_000_000_000
 

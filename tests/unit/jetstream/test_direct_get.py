@@ -8,7 +8,7 @@ import pytest
 from eyot_daemon.jetstream.api import messages
 from eyot_wire import headers
 from eyot_wire.jetstream.copied_run import CopiedMessage
-from support.js_fixture import Fixture
+from support.jetstream.fixture import Fixture
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from eyot_wire.jetstream.stream_source import identity_of
 from eyot_wire.status import SyncStatus
-from support.js_consumers import Box, ConsumerFixture
+from support.jetstream.consumers import Box, ConsumerFixture
 
 COPY: dict[str, Any] = {
     "ack_policy": "none",

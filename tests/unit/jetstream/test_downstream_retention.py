@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.js_consumers import Box, ConsumerFixture
+from support.jetstream.consumers import Box, ConsumerFixture
 
 COPY: dict[str, Any] = {
     "deliver_subject": "$JS.S.aaaaaaaa",

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from eyot_daemon.jetstream.ingest import atomic_batches
 from eyot_daemon.jetstream.ingest.fast_batches import FLOW_DEFAULT, FastReply, parse_reply
 from eyot_store import StoreOptions
-from support.destinations import Recorder
-from support.js_fixture import Fixture
+from support.clients.destinations import Recorder
+from support.jetstream.fixture import Fixture
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.js_fixture import Fixture
+from support.jetstream.fixture import Fixture
 
 PACED = {"eyot.flash": "paced"}
 

@@ -9,7 +9,7 @@ from eyot_daemon.jetstream.ingest.limiter import MSGS_MAX, TOO_MANY_REQUESTS
 from eyot_daemon.jetstream.status import stream_status
 from eyot_store import StoreOptions
 from eyot_wire.frames import Published
-from support.js_fixture import Fixture
+from support.jetstream.fixture import Fixture
 
 
 def tight(path: Path, msgs: int = 0, size: int = 0, **store: Any) -> Fixture:

@@ -20,7 +20,7 @@ from eyot_daemon.jetstream.ingest.stream_ingest import SubjectRemoval
 from eyot_store import StoreError, Txn
 from eyot_wire.frames import Published
 from eyot_wire.jetstream.errors import ApiError
-from support.js_fixture import Fixture, header_block
+from support.jetstream.fixture import Fixture, header_block
 
 
 class JointFixture:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.js_consumers import ConsumerFixture
+from support.jetstream.consumers import ConsumerFixture
 
 NUMBERS = (-(1 << 63), -1, (1 << 62) + 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
 STREAM = [

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from eyot_daemon.jetstream.retention import limits
-from support.js_fixture import Fixture
+from support.jetstream.fixture import Fixture
 
 
 @pytest.fixture

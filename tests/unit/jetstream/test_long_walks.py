@@ -10,8 +10,8 @@ from eyot_daemon.jetstream.retention import limits, retention
 from eyot_store.log import reads as log_reads
 from eyot_store.log import subjects as log_subjects
 from eyot_wire import headers
-from support.js_consumers import ConsumerFixture
-from support.js_fixture import Fixture
+from support.jetstream.consumers import ConsumerFixture
+from support.jetstream.fixture import Fixture
 
 SUBJECTS, EACH = 10, 12
 COUNT = SUBJECTS * EACH

@@ -8,7 +8,7 @@ import pytest
 from eyot_daemon.config.jetstream import JetStreamOptions
 from eyot_daemon.jetstream.retention import limits
 from eyot_daemon.jetstream.retention.limits import MESSAGE_OVERHEAD, MemoryBound, machine_memory
-from support.js_fixture import Fixture
+from support.jetstream.fixture import Fixture
 
 MIB = 1 << 20
 

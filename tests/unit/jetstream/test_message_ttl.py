@@ -7,8 +7,8 @@ import pytest
 from eyot_daemon.jetstream.nats_headers import NEVER, parse_ttl
 from eyot_daemon.jetstream.retention.expiry import TtlTable
 from eyot_wire import headers
-from support.destinations import Recorder
-from support.js_fixture import Fixture
+from support.clients.destinations import Recorder
+from support.jetstream.fixture import Fixture
 
 S = 1_000_000_000
 

@@ -12,7 +12,7 @@ from eyot_daemon.jetstream.downstream.never_arrived import OPEN_MAX
 from eyot_store.errors import StoreError
 from eyot_store.txn import Txn
 from eyot_wire.status import SyncStatus
-from support.js_consumers import Box, ConsumerFixture
+from support.jetstream.consumers import Box, ConsumerFixture
 
 COPY: dict[str, Any] = {
     "ack_policy": "none",

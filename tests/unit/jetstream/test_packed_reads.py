@@ -12,7 +12,7 @@ import pytest
 from eyot_daemon.jetstream.api import packed_reads
 from eyot_store.records.record import StoredMessage
 from eyot_wire.jetstream.packed_range import RangeHead, decode_head, unpack
-from support.js_fixture import Fixture
+from support.jetstream.fixture import Fixture
 
 Reply = tuple[RangeHead, list[tuple[int, StoredMessage]]]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from eyot_daemon.config.accounts import AccountJetStreamOptions
 from eyot_daemon.jetstream.ingest.message_stager import MessageStager
-from support.js_fixture import Fixture
+from support.jetstream.fixture import Fixture
 
 #: Of the window for duplicates, ns.
 WINDOW_NS = 100_000_000

@@ -13,7 +13,8 @@ from eyot_daemon.jetstream.backup.restored_parts import RestoredParts
 from eyot_store.errors import StoreError
 from eyot_wire.archive.seqset import SeqSet
 from eyot_wire.archive.values import ArchivedMessage, GonePart, MessagesPart, StreamPart
-from support.backup_fixture import (
+from support.clients.destinations import Recorder
+from support.jetstream.backup_fixture import (
     ask,
     begin,
     filled,
@@ -25,9 +26,8 @@ from support.backup_fixture import (
     send,
     take,
 )
-from support.destinations import Recorder
-from support.js_consumers import ConsumerFixture
-from support.schemas import check_answer
+from support.jetstream.consumers import ConsumerFixture
+from support.jetstream.schemas import check_answer
 
 
 @pytest.fixture

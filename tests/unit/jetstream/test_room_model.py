@@ -21,7 +21,7 @@ from eyot_daemon.client.connection import ClientConnection
 from eyot_daemon.jetstream.consumer.delivery import BACKLOG_SHARE
 from eyot_daemon.jetstream.consumer.reader import READ_BYTES_MAX
 from eyot_daemon.turn.backpressure import Gate
-from support.js_consumers import ConsumerFixture
+from support.jetstream.consumers import ConsumerFixture
 
 ACK = re.compile(rb" \$JS\.ACK\.S\.(\w+)\.1\.(\d+)\.")
 #: Turns without anything to do but what goes on by itself: a look at once, and a wait, of each consumer.

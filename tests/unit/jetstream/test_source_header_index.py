@@ -18,8 +18,8 @@ from eyot_sync.sourcing.origin import Origin
 from eyot_wire import headers
 from eyot_wire.jetstream.copied_run import CopiedMessage
 from eyot_wire.jetstream.stream import StreamSource
-from support.js_consumers import ConsumerFixture
-from support.js_fixture import Fixture
+from support.jetstream.consumers import ConsumerFixture
+from support.jetstream.fixture import Fixture
 
 T0 = 1_600_000_000_000_000_000
 

@@ -9,9 +9,9 @@ import pytest
 
 from eyot_daemon.config.accounts import AccountJetStreamOptions
 from eyot_daemon.config.jetstream import JetStreamOptions
-from support.destinations import Recorder
-from support.js_fixture import Fixture
-from support.schemas import check_answer, check_pub_ack
+from support.clients.destinations import Recorder
+from support.jetstream.fixture import Fixture
+from support.jetstream.schemas import check_answer, check_pub_ack
 
 
 @pytest.fixture

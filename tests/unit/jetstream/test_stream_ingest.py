@@ -9,8 +9,8 @@ import pytest
 
 from eyot_store import StoreOptions
 from eyot_store.environment import messages_db_name
-from support.destinations import Recorder
-from support.js_fixture import Fixture
+from support.clients.destinations import Recorder
+from support.jetstream.fixture import Fixture
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from support.js_fixture import Fixture
+from support.jetstream.fixture import Fixture
 
 Held = dict[int, tuple[bytes, bytes]]
 

@@ -12,7 +12,7 @@ from eyot_daemon.config.accounts import AccountJetStreamOptions
 from eyot_daemon.jetstream.ingest.stream_ingest import StreamIngest
 from eyot_daemon.jetstream.stream.stream import SourcedResult
 from eyot_wire.jetstream.copied_run import CopiedMessage
-from support.js_fixture import Fixture
+from support.jetstream.fixture import Fixture
 
 T0 = 1_600_000_000_000_000_000
 

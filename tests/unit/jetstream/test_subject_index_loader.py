@@ -11,7 +11,7 @@ import pytest
 from eyot_daemon.jetstream import subject_index_loader
 from eyot_store.log import reads as log_reads
 from eyot_store.log import subjects as log_subjects
-from support.js_consumers import ConsumerFixture
+from support.jetstream.consumers import ConsumerFixture
 
 SUBJECTS, EACH = 10, 12
 COUNT = SUBJECTS * EACH

@@ -14,7 +14,7 @@ from eyot_wire.mqtt.packet_types import PacketType
 from eyot_wire.mqtt.packets import Connect, Subscribe, SubscriptionRequest, Unsubscribe
 from eyot_wire.mqtt.properties import Properties
 from eyot_wire.mqtt.reason_codes import ReasonCode
-from support.mqtt_cuts import Connection, Server
+from support.mqtt.cuts import Connection, Server
 
 T = PacketType
 LEVEL = 5

@@ -16,7 +16,7 @@ from eyot_daemon.router.access import Access
 from eyot_wire.mqtt import encoder
 from eyot_wire.mqtt.packet_types import PacketType
 from eyot_wire.mqtt.packets import Connect, Subscribe, SubscriptionRequest, Unsubscribe
-from support.mqtt_cuts import Connection, Server
+from support.mqtt.cuts import Connection, Server
 
 T = PacketType
 COUNT = 5 * REVIEWED_MAX

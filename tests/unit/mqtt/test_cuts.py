@@ -1,6 +1,6 @@
 """A cut between any two packets of a client that publishes to itself with QoS 1 and 2: nothing is lost, QoS 2 comes once.
 
-The client resumes as the specification says (`support/mqtt_cuts.py`). Each case plays one schedule of packets and
+The client resumes as the specification says (`support/mqtt/cuts.py`). Each case plays one schedule of packets and
 commits again and again, with the cut one step later each time, and with another cut soon after it.
 """
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from support.mqtt_cuts import Sent, Server, StrictClient
+from support.mqtt.cuts import Sent, Server, StrictClient
 
 MESSAGES = [Sent(b"a1", 1), Sent(b"b2", 2), Sent(b"c2", 2), Sent(b"d1", 1), Sent(b"e2", 2)]
 #: Steps of a connection that nothing happens in before a play is over.

@@ -15,7 +15,7 @@ from eyot_daemon.mqtt.subscribing import STORED_PER_OPERATION
 from eyot_wire.mqtt import encoder
 from eyot_wire.mqtt.packet_types import PacketType
 from eyot_wire.mqtt.packets import Connect, Subscribe, SubscriptionRequest, Unsubscribe, Will
-from support.mqtt_cuts import Connection, Server
+from support.mqtt.cuts import Connection, Server
 
 T = PacketType
 LEVEL = 4

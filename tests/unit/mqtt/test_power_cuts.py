@@ -9,8 +9,8 @@ import pytest
 
 from eyot_store.records import store_cipher
 from eyot_store.subjects import batch_index, index_writer
-from support.power_cuts import build_capture, check_states, record
-from support.power_mqtt import check_agreement
+from support.mqtt.power_workload import check_agreement
+from support.store.power_cuts import build_capture, check_states, record
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +26,9 @@ def _sizes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("kind", ["journal", "lmdb"])
 def test_a_power_cut_leaves_a_state_in_which_all_places_agree(tmp_path: Path, kind: str) -> None:
-    recording = record(build_capture(tmp_path), tmp_path / "play", kind, txns=40, seed=3, workload="power_mqtt.py")
+    recording = record(
+        build_capture(tmp_path), tmp_path / "play", kind, txns=40, seed=3, workload="mqtt/power_workload.py"
+    )
     assert len(recording.snapshots) > 20
     for found in recording.snapshots:
         check_agreement(found)

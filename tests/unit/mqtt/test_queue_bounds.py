@@ -7,7 +7,7 @@ from pathlib import Path
 from eyot_daemon.mqtt.counters import Drops
 from eyot_daemon.mqtt.session_record import SessionRecord
 from eyot_daemon.mqtt.store import MqttStore, MqttStoreOptions
-from support.mqtt_fixture import MqttFixture, QueueClient
+from support.mqtt.fixture import MqttFixture, QueueClient
 
 DAY_S = 86_400.0
 

@@ -10,8 +10,8 @@ import pytest
 from eyot_daemon.mqtt.retained_store import SLICE_MESSAGES, Coming, Replay
 from eyot_daemon.mqtt.store import MqttStoreOptions
 from eyot_store import StoreOptions
-from support.js_fixture import header_block
-from support.mqtt_fixture import MqttFixture
+from support.jetstream.fixture import header_block
+from support.mqtt.fixture import MqttFixture
 
 LARGE = StoreOptions(inline=True, flush=False, map_size=256 << 20)
 

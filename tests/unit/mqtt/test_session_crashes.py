@@ -16,7 +16,7 @@ from eyot_daemon.mqtt.session import Session, SessionLimits
 from eyot_daemon.mqtt.session_link import Outgoing, Queued
 from eyot_daemon.mqtt.session_record import SessionRecord, SubOptions
 from eyot_wire.mqtt import topics
-from support.mqtt_fixture import MqttFixture
+from support.mqtt.fixture import MqttFixture
 
 MESSAGES = 4
 

@@ -18,7 +18,7 @@ from eyot_daemon.mqtt.store import MqttStore, MqttStoreOptions
 from eyot_wire.frames import Published
 from eyot_wire.mqtt import topics
 from eyot_wire.mqtt.reason_codes import ReasonCode
-from support.mqtt_fixture import MqttFixture
+from support.mqtt.fixture import MqttFixture
 
 HEADER = b"NATS/1.0\r\nNmqtt-Pub: %d\r\n\r\n"
 

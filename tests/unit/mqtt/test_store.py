@@ -13,8 +13,8 @@ from eyot_daemon.mqtt import session_record
 from eyot_daemon.mqtt.session_record import NEVER, SessionRecord, StoredWill, SubOptions, session_hash
 from eyot_daemon.mqtt.store import MqttStore, MqttStoreOptions
 from eyot_wire.frames import Published
-from support.js_fixture import Fixture
-from support.mqtt_fixture import MqttFixture, QueueClient
+from support.jetstream.fixture import Fixture
+from support.mqtt.fixture import MqttFixture, QueueClient
 
 
 @pytest.fixture

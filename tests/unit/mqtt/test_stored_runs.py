@@ -11,7 +11,7 @@ from eyot_daemon.mqtt.session_record import SessionRecord
 from eyot_wire.frames import Published
 from eyot_wire.mqtt.plain_publishes import AckedPublishes
 from eyot_wire.mqtt.publish_run import AckedScanned
-from support.mqtt_fixture import MqttFixture, QueueClient
+from support.mqtt.fixture import MqttFixture, QueueClient
 
 HEADER = b"NATS/1.0\r\nNmqtt-Pub: 1\r\n\r\n"
 

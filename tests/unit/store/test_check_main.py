@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eyot_store.check.main import main
-from support.store import JOURNAL, fill, make_log, open_inline
+from support.store.store import JOURNAL, fill, make_log, open_inline
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from eyot_store.check.main import compact
 from eyot_store.environment import FORMAT_KEY, NEXT_ID_KEY, counters_key, messages_db_name
 from eyot_store.records.record import decode_record, encode_record, pack_u64, salt_of
 from eyot_wire.native import StoredRun
-from support.store import commit, fill, make_log, open_inline
+from support.store.store import commit, fill, make_log, open_inline
 
 TESTS = Path(__file__).parents[2]
 
@@ -239,7 +239,7 @@ def test_not_a_store(tmp_path: Path) -> None:
 
 def test_one_process_at_a_time(path: Path) -> None:
     store = open_inline(path)
-    script = "import sys; from support.store import open_inline, Path; open_inline(Path(sys.argv[1]))"
+    script = "import sys; from support.store.store import open_inline, Path; open_inline(Path(sys.argv[1]))"
     second = subprocess.run(
         [sys.executable, "-c", script, path],
         env={"PYTHONPATH": str(TESTS)},
@@ -263,7 +263,7 @@ import sys
 from pathlib import Path
 from eyot_store import StoreError
 from eyot_store.check.check import LOST_ENTRY, check
-from support.store import open_inline
+from support.store.store import open_inline
 
 path = Path(sys.argv[1])
 report = check(path)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from eyot_store.directories import make_directories
-from support.store import open_inline
+from support.store.store import open_inline
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from eyot_store.records.store_cipher import StoreCipher, StoreKeys, new_store_ci
 from eyot_store.subjects import index_writer
 from eyot_wire.jetstream.packed_range import unpack
 from eyot_wire.native import StoredRun
-from support.store import FAST, JOURNAL, commit, fill, make_log, open_inline
-from support.stored_runs import written_of
+from support.store.store import FAST, JOURNAL, commit, fill, make_log, open_inline
+from support.store.stored_runs import written_of
 
 KEYS = StoreKeys(b"correct horse")
 OTHERS = StoreKeys(b"battery staple")

@@ -11,7 +11,7 @@ from pathlib import Path
 import lmdb.cpython
 import pytest
 
-SUPPORT = Path(__file__).parents[2] / "support"
+SUPPORT = Path(__file__).parents[2] / "support" / "store"
 #: Those without a `main`, which are preloaded; `power_cut.c` traces system calls.
 LIBRARIES = [path for path in sorted(SUPPORT.glob("*.c")) if "int main(" not in path.read_text()]
 #: What changes a file, or has it on flash.

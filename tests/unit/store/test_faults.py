@@ -1,4 +1,4 @@
-"""The disk fails at the n-th write, flush or allocation, for every n of a small workload (`support/store_faults.py`)."""
+"""The disk fails at the n-th write, flush or allocation, for every n of a small workload (`support/store/faults.py`)."""
 
 import errno
 import os
@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-SUPPORT = Path(__file__).parents[2] / "support"
+SUPPORT = Path(__file__).parents[2] / "support" / "store"
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +27,8 @@ def test_every_write_fails_once(
     faults: Path, tmp_path: Path, error: int, times: int, partial: bool, committer: str
 ) -> None:
     done = subprocess.run(
-        [sys.executable, SUPPORT / "store_faults.py", tmp_path, str(error), str(times), str(int(partial)), committer],
-        env={**os.environ, "LD_PRELOAD": str(faults), "PYTHONPATH": str(SUPPORT.parent)},
+        [sys.executable, SUPPORT / "faults.py", tmp_path, str(error), str(times), str(int(partial)), committer],
+        env={**os.environ, "LD_PRELOAD": str(faults), "PYTHONPATH": str(SUPPORT.parents[1])},
         capture_output=True,
         text=True,
         check=False,

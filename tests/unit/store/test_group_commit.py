@@ -12,7 +12,7 @@ import pytest
 from eyot_store import Store, StoreError, StoreOptions
 from eyot_store.driver import ThreadDriver
 from eyot_store.txn import Txn
-from support.store import Loop, commit, fill, make_log, open_inline
+from support.store.store import Loop, commit, fill, make_log, open_inline
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from eyot_store import StoreOptions
-from support.store import FAST, Loop, commit, fill, make_log, open_inline
+from support.store.store import FAST, Loop, commit, fill, make_log, open_inline
 
 WITHOUT_CLOSE = """
 import sys

@@ -21,7 +21,7 @@ from eyot_store.pages.pages import Pages
 from eyot_store.records.record import pack_u64
 from eyot_store.records.store_cipher import StoreKeys
 from eyot_wire.native import StoredRun
-from support.store import FAST, JOURNAL, Loop, commit, fill, make_log, open_inline
+from support.store.store import FAST, JOURNAL, Loop, commit, fill, make_log, open_inline
 
 WIDE = msgspec.structs.replace(JOURNAL, journal_segment_bytes=1 << 20)
 

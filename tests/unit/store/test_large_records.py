@@ -12,7 +12,7 @@ from eyot_store.log.subjects import WALK_MAX
 from eyot_store.pages.pages import Pages
 from eyot_store.records.codec import RecordCodec
 from eyot_store.records.record import LARGE_RECORD, encode_body, pack_u64
-from support.store import FAST, JOURNAL, commit, make_log, open_inline
+from support.store.store import FAST, JOURNAL, commit, make_log, open_inline
 
 KEY = pack_u64(7)
 

@@ -9,7 +9,7 @@ from eyot_store import Log, Store
 from eyot_store.log import reads as log_reads
 from eyot_store.log import subjects as log_subjects
 from eyot_wire.native import StoredRun
-from support.store import Loop, commit, fill, make_log, open_inline
+from support.store.store import Loop, commit, fill, make_log, open_inline
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ from eyot_store.records.record import decode_body
 from eyot_store.subjects.subjects import matcher
 from eyot_wire.jetstream.packed_range import DIRECTORY_BYTES, unpack
 from eyot_wire.native import StoredRun
-from support.store import FAST, JOURNAL, open_inline
-from support.stored_runs import written_of
+from support.store.store import FAST, JOURNAL, open_inline
+from support.store.stored_runs import written_of
 
 SUBJECTS = [b"a", b"b", b"a.x", b"a.y", b"a.x.z"]
 FILTERS = [(), (b"a",), (b"a.*",), (b"a.>", b"b"), (b">",), (b"none",), (b"a.x", b"a.y")]

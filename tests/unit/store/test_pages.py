@@ -20,8 +20,8 @@ from eyot_store.pages.pages import SEQUENCE_KEY, PageError, Pages, Tree
 from eyot_store.pages.survey import survey
 from eyot_store.records.record import pack_u64
 from eyot_store.records.store_cipher import StoreKeys
-from support.damages import bases, play
-from support.store import FAST, JOURNAL, commit, fill, make_log, open_inline
+from support.store.damages import bases, play
+from support.store.store import FAST, JOURNAL, commit, fill, make_log, open_inline
 
 PAGE = 4096
 NAMES = (

@@ -10,7 +10,7 @@ from eyot_store import Log, Store, StoreError
 from eyot_store.log import reads as log_reads
 from eyot_store.points import POINTS_MAX
 from eyot_store.subjects.subjects import matcher
-from support.store import JOURNAL, open_inline
+from support.store.store import JOURNAL, open_inline
 
 SUBJECTS = [b"a.x", b"a.y", b"b"]
 FILTERS = [(), (b"a.*",), (b"b",)]

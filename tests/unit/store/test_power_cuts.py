@@ -1,4 +1,4 @@
-"""Power cuts at every write and flush of a small workload (see `support/power_cuts.py`, which can do this for hours)."""
+"""Power cuts at every write and flush of a small workload (see `support/store/power_cuts.py`, which can do this for hours)."""
 
 import random
 from pathlib import Path
@@ -7,8 +7,8 @@ import pytest
 
 from eyot_store.records import store_cipher
 from eyot_store.subjects import batch_index, index_writer
-from support.power_cuts import WRITE, build_capture, check_states, record
-from support.power_workload import KINDS
+from support.store.power_cuts import WRITE, build_capture, check_states, record
+from support.store.power_workload import KINDS
 
 pytestmark = pytest.mark.slow
 

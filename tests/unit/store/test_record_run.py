@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from eyot_store import _record_run, _subject_change, native, record_run, subject_change
 from eyot_store.records.record import decode_record, salt_of, seq_of
-from support.record_run_fixture import recorded
+from support.store.record_run_fixture import recorded
 
 SALT = salt_of(7)
 

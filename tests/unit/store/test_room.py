@@ -10,7 +10,7 @@ from eyot_store import StoreError, StoreOptions
 from eyot_store.check.check import check
 from eyot_store.lmdb.batch import _APPLY, Batch
 from eyot_store.txn import AppendRun, Op
-from support.store import commit, fill, make_log, open_inline
+from support.store.store import commit, fill, make_log, open_inline
 
 KIB = 1024
 SMALL = StoreOptions(inline=True, flush=False, map_size=256 * KIB, map_size_max=4096 * KIB, map_reserve=1024 * KIB)
@@ -93,7 +93,7 @@ import resource, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from eyot_store import StoreOptions
-from support.store import commit, fill, make_log, open_inline
+from support.store.store import commit, fill, make_log, open_inline
 
 def limit():
     resource.setrlimit(resource.RLIMIT_FSIZE, (3 << 20, resource.RLIM_INFINITY))

@@ -15,13 +15,13 @@ import pytest
 
 from eyot_store import Store, StoreOptions
 from eyot_store.check.check import check
-from support.store import FAST, JOURNAL, open_inline
-from support.store_writer import payload_of
+from support.store.store import FAST, JOURNAL, open_inline
+from support.store.writer import payload_of
 
 pytestmark = pytest.mark.slow
 
 ROUNDS = int(os.environ.get("EYOT_SIGKILL_ROUNDS", "12"))
-WRITER = Path(__file__).parents[2] / "support" / "store_writer.py"
+WRITER = Path(__file__).parents[2] / "support" / "store" / "writer.py"
 
 
 def killed_run(directory: Path, seed: int, rng: random.Random) -> list[bytes]:

@@ -13,7 +13,7 @@ from eyot_store.subjects import batch_index, index_writer
 from eyot_store.subjects import index as subject_index
 from eyot_store.subjects.index_reader import IndexReading
 from eyot_store.subjects.subjects import Subjects
-from support.store import FAST, JOURNAL, commit, fill, make_log, open_inline
+from support.store.store import FAST, JOURNAL, commit, fill, make_log, open_inline
 
 
 @pytest.fixture(autouse=True)

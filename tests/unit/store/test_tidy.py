@@ -9,7 +9,7 @@ import pytest
 from eyot_store import Log, Store, StoreOptions
 from eyot_store.check.check import check
 from eyot_store.lmdb import committer as lmdb_committer
-from support.store import Loop, commit, fill, make_log, open_inline
+from support.store.store import Loop, commit, fill, make_log, open_inline
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from eyot_wire.archive import s2
 from eyot_wire.archive.errors import ArchiveError
 from eyot_wire.archive.s2 import chunks, masked_crc
 from eyot_wire.frames import LeafMsg
-from support.leaf_peers import BackToBack, accepting, connect, first_info, soliciting
+from support.links.leaf_peers import BackToBack, accepting, connect, first_info, soliciting
 
 IDENTIFIER = b"\xff\x06\x00\x00S2sTwO"
 MODES = ["off", "not supported", "accept", "s2_auto", "s2_fast", "s2_better", "s2_best"]

@@ -12,7 +12,7 @@ from eyot_sync.leaf.interest import LinkPeer
 from eyot_sync.leaf.permissions import SubjectRule
 from eyot_sync.leaf.session import LeafSession
 from eyot_wire.frames import LeafMsg, LsAdd
-from support.leaf_peers import HUB, accepting, connect, established_hub
+from support.links.leaf_peers import HUB, accepting, connect, established_hub
 
 
 def sent_infos(session: LeafSession) -> list[dict[str, object]]:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from eyot_sync.leaf.events import Closed, Established, InterestComplete, LeafCredentials
 from eyot_wire.frames import LeafMsg, LsAdd, LsDel
-from support.leaf_peers import LEAF, BackToBack, accepting, established_leaf, quick_times, second_info, soliciting
+from support.links.leaf_peers import LEAF, BackToBack, accepting, established_leaf, quick_times, second_info, soliciting
 
 NAMES = st.sampled_from([b"a", b"b.c", b"d.*", b"e.>", b"_INBOX.x.y"])
 QUEUES = st.sampled_from([b"", b"q", b"r"])

@@ -19,7 +19,7 @@ from eyot_sync.leaf.interest import LinkPeer
 from eyot_sync.leaf.session import LeafSession
 from eyot_sync.leaf.state import State
 from eyot_wire.frames import LeafMsg, LsAdd, LsDel
-from support.leaf_peers import established_leaf, first_info, second_info, soliciting
+from support.links.leaf_peers import established_leaf, first_info, second_info, soliciting
 
 
 def sent_connect(session: LeafSession) -> dict[str, object]:

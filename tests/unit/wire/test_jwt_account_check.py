@@ -8,7 +8,7 @@ import pytest
 
 from eyot_wire.trust.jwt_account import decode_account
 from eyot_wire.trust.jwt_account_check import covers, mistakes
-from support.claims import ALPHA, BETA, OPERATOR, USER
+from support.trust.claims import ALPHA, BETA, OPERATOR, USER
 
 
 def wrong(**nats: Any) -> list[str]:

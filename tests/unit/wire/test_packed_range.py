@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eyot_wire.jetstream.packed_range import END, RangeHead, decode_head, unpack
-from support.packed import pack
+from support.hub.packed import pack
 
 NUMBERS = st.integers(0, 2**63 - 1)
 ITEMS = st.lists(st.tuples(st.integers(0, 2**64 - 1), st.binary(max_size=40)), max_size=8)

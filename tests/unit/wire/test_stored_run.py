@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from eyot_wire import native
 from eyot_wire.jetstream.packed_range import unpack
 from eyot_wire.stored_run import KNOWN_SUBJECTS_MAX
-from support.stored_run_fixture import ran, stored
-from support.stored_runs import written_of
-from support.twins import STORED_RUNS
+from support.clients.twins import STORED_RUNS
+from support.store.stored_run_fixture import ran, stored
+from support.store.stored_runs import written_of
 
 twins = pytest.mark.parametrize("twin", STORED_RUNS, ids=["plain", "compiled"])
 EVERYTHING = 2**64 - 1

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from eyot_wire import native
 from eyot_wire.mapping import MappingTable
 from eyot_wire.sublist import SubList
-from support import hostile
-from support.ack_rows import acknowledged
-from support.fan_out_fixture import fanned_out
-from support.twins import FAN_OUTS, GRAMMARS, SCANNERS, assert_same
-from support.write_through_fixture import written
+from support.clients import hostile
+from support.clients.ack_rows import acknowledged
+from support.clients.fan_out_fixture import fanned_out
+from support.clients.twins import FAN_OUTS, GRAMMARS, SCANNERS, assert_same
+from support.clients.write_through_fixture import written
 
 seeds = st.integers(0, 2**48)
 messages = st.sampled_from(sorted(GRAMMARS))

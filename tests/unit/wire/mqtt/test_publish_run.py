@@ -16,7 +16,7 @@ from eyot_wire.mqtt.packets import Connect, Packet, Publish
 from eyot_wire.mqtt.plain_publishes import AckedPublishes, MixedPublishes, PlainPublishes
 from eyot_wire.mqtt.properties import Properties
 from eyot_wire.mqtt.reader import RUNS, PacketReader, Runs
-from support import publish_run_fixture as fixture
+from support.mqtt import publish_run_fixture as fixture
 
 seeds = st.integers(0, 2**48)
 

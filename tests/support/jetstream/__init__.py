@@ -1,0 +1,1 @@
+"""Conversations about JetStream: random ones, compared with another server's, and fixtures on a real store."""
