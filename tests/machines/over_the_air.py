@@ -1,6 +1,6 @@
 """An upgrade over the air on a machine with systemd: a bad package, from which the device goes back, and a good one.
 
-The bucket is the device's own: that a mirror of a hub's bucket holds the same is tested elsewhere (tests/interop/test_upgrade_packages.py).
+The bucket is the device's own: that a mirror of a hub's bucket holds the same is tested elsewhere (tests/interop/operation/test_upgrade_packages.py).
 """
 
 from __future__ import annotations

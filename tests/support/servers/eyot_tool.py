@@ -67,3 +67,15 @@ class Tool:
                 await client.close()
 
         return asyncio.run(run())
+
+
+async def doctor(server: ServerProcess, user: str, *arguments: str) -> tuple[int, list[dict[str, object]]]:
+    """Run `eyot doctor` on an `eyotd` in a process of its own. Returns its exit status and the objects that it printed."""
+    control = f"http://{server.host}:{server.monitor_port}"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "eyot_cli.main", "--control", control, "--server", server.client_url(user), "--json",
+        "doctor", *arguments, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, json.loads(out) if out else []

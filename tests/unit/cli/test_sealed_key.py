@@ -21,7 +21,7 @@ from eyot_wire.trust import nkey
 from eyot_wire.trust.creds import parse_creds, token_of
 from eyot_wire.trust.jwt import decode
 from eyot_wire.trust.sealed_key import CREDENTIAL
-from unit.cli.test_enrolment import Hub, Places, target
+from support.trust.enrolment import Hub, Places, target
 
 URL = LeafUrl(scheme="nats", host="hub", port=7422)
 

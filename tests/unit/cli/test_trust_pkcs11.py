@@ -11,8 +11,8 @@ from eyot_cli.terminal.failure import Failure
 from eyot_cli.trust import key_token
 from eyot_cli.trust.keystore import Keystore, new_pair
 from eyot_wire.trust import nkey
+from support.trust.enrolment import Hub, Places, target
 from support.trust.trust_tool import TrustTool
-from unit.cli.test_enrolment import Hub, Places, target
 
 #: the module by Debian's release
 MODULES = ("/usr/lib/softhsm/libsofthsm2.so", "/usr/lib/x86_64-linux-gnu/softhsm/libsofthsm2.so")

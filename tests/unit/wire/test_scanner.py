@@ -1,6 +1,6 @@
 """The client protocol's scanner: operations read in any pieces, and refusals.
 
-The refusals are those of a nats-server 2.9.10; tests/interop/test_scanner_refusals.py repeats that comparison.
+The refusals are those of a nats-server 2.9.10; tests/interop/connections/test_scanner_against_nats_server.py repeats that comparison.
 """
 
 import tracemalloc

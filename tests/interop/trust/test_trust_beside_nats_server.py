@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def fuzz() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("fuzz_trust", Path(__file__).parents[1] / "fuzz" / "trust.py")
+    spec = importlib.util.spec_from_file_location("fuzz_trust", Path(__file__).parents[2] / "fuzz" / "trust.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -18,7 +18,7 @@ from support.servers.newer_nats_server import NewerNatsServer
 from support.servers.server_process import ServerProcess
 
 CONFIG = 'jetstream { store_dir: "%WORKDIR%/js", domain: isle }'
-CLIENT = Path(__file__).parent / "clients" / "rust.py"
+CLIENT = Path(__file__).parents[1] / "clients" / "rust.py"
 CHAPTERS = ["core", "stream", "pulls", "groups", "pushes", "buckets", "objects", "counters"]
 
 

@@ -13,8 +13,8 @@ import pytest
 from nats.aio.client import Client
 from nats.js.api import ExternalStream, RetentionPolicy, StreamSource
 
-from interop.test_doctor import doctor
 from support.links.leaf_pair import ACCOUNTS, HUB, server
+from support.servers.eyot_tool import doctor
 from support.servers.eyotd import Eyotd
 
 LEAF = """

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-RULES = Path(__file__).parents[2] / "packaging/prometheus/eyot.rules.yml"
+RULES = Path(__file__).parents[3] / "packaging/prometheus/eyot.rules.yml"
 DAY = 86_400
 AT = 'instance="gw",job="eyot"'
 SYNC = f'{AT},account="A",stream="R",peer="hub"'

@@ -49,7 +49,7 @@ def test_fifty_power_cuts(tmp_path: Path, seed: int) -> None:
     node.start()
     try:
         asyncio.run(make_stream(node))
-        script = Path(__file__).parents[1] / "story" / "publisher.py"
+        script = Path(__file__).parents[2] / "story" / "publisher.py"
         publisher = subprocess.Popen([sys.executable, str(script), node.url, str(ledger), str(MESSAGES), "64"])
         try:
             asyncio.run(kill_at_random(node, random.Random(seed)))

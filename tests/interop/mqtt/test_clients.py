@@ -166,7 +166,7 @@ def wait_until(happened: Callable[[], bool], *seen: Sequence[object]) -> None:
 @pytest.fixture(scope="session")
 def paho_for_c(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("paho") / "paho"
-    source = str(Path(__file__).with_name("clients") / "paho.c")
+    source = str(Path(__file__).parents[1] / "clients" / "paho.c")
     subprocess.run(
         ["cc", "-O1", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-o", path, source, "-lpaho-mqtt3c"], check=True
     )

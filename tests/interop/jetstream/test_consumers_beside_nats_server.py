@@ -1,6 +1,6 @@
 """Conversations about consumers whose messages come back or are given up, with eyotd and a real nats-server 2.14 at once.
 
-Each conversation is written down here; random ones are in `test_jetstream_differential.py`.
+Each conversation is written down here; random ones are in `test_differential.py`.
 """
 
 from __future__ import annotations

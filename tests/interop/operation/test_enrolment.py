@@ -27,7 +27,7 @@ from support.servers.server_process import ServerProcess
 from support.trust.trust_tool import TrustTool
 
 EYOT = str(Path(sys.executable).with_name("eyot"))
-DOCS = Path(__file__).parents[2] / "docs" / "operate"
+DOCS = Path(__file__).parents[3] / "docs" / "operate"
 WAIT_S = 60.0
 #: What nobody who has a device's credentials may publish to: streams of the hub and of others, their settings, their names.
 FORBIDDEN = (

@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.links.leaf_pair import LEAF, LeafPair, eventually
 from support.servers.server_process import ServerProcess
 
-TOP = Path(__file__).parents[2]
+TOP = Path(__file__).parents[3]
 RULES = TOP / "packaging/prometheus/eyot.rules.yml"
 DASHBOARDS = sorted((TOP / "packaging/grafana").glob("*.json"))
 RUNBOOK = TOP / "docs/operate/alerts.md"

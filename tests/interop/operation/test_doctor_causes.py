@@ -13,13 +13,13 @@ import pytest
 from nats.aio.client import Client
 from nats.js.api import ExternalStream, RetentionPolicy, StreamConfig, StreamSource
 
-from interop.test_doctor import doctor
 from support.links.leaf_pair import server
+from support.servers.eyot_tool import doctor
 from support.servers.eyotd import Eyotd
 from support.servers.nats_server import debian_version
 from support.servers.server_process import ServerProcess
 
-PAGE = Path(__file__).parents[2] / "docs" / "operate" / "doctor.md"
+PAGE = Path(__file__).parents[3] / "docs" / "operate" / "doctor.md"
 HUB = """
 server_name: hub-server
 jetstream { store_dir: "%WORKDIR%/store", domain: hub }

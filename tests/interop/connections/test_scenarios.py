@@ -25,7 +25,7 @@ from support.servers.eyotd import Eyotd
 from support.servers.nats_server import NatsServer, debian_version
 from support.servers.server_process import ServerProcess
 
-FOLDER = Path(__file__).parent / "clients"
+FOLDER = Path(__file__).parents[1] / "clients"
 
 QUIET_MS = 60
 

@@ -15,7 +15,7 @@ import pytest
 
 from support.servers.server_process import free_port
 
-TOP = Path(__file__).parents[2]
+TOP = Path(__file__).parents[3]
 TEXT = (TOP / "README.md").read_text()
 BIN = str(Path(sys.executable).parent)
 

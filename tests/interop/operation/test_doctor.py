@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import nats
 import pytest
 
 from support.links.leaf_pair import HUB, LEAF, LeafPair
+from support.servers.eyot_tool import doctor
 from support.servers.eyotd import Eyotd
 
 #: What the importing accounts import, by the part of the way that it is.
@@ -65,18 +65,6 @@ FOUND = {
     "PULL": None,
     "PULL_NO_ACK": "acknowledgements",
 }
-
-
-async def doctor(server: Eyotd | object, user: str, *arguments: str) -> tuple[int, list[dict[str, object]]]:
-    assert isinstance(server, Eyotd)
-    control = f"http://{server.host}:{server.monitor_port}"
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "eyot_cli.main", "--control", control, "--server", server.client_url(user), "--json",
-        "doctor", *arguments, stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    out, _ = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, json.loads(out) if out else []
 
 
 def test_the_missing_subject_is_named_and_the_lines_that_would_add_it(tmp_path: Path) -> None:
