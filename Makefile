@@ -10,8 +10,8 @@ export PYTHONDONTWRITEBYTECODE := 1
 # Spark asks what this machine's own name resolves to, which on a fresh one may be nothing, unless it is told where it is.
 export SPARK_LOCAL_IP ?= 127.0.0.1
 NEEDS := packaging/ensure-packages
-# Two processes; the tests of one file run in one of them, one after the other.
-SIDE_BY_SIDE := -n 2 --dist loadfile
+# Three processes, since tests of real processes wait for clocks and disks; the tests of one file run in one of them, one after the other.
+SIDE_BY_SIDE := -n 3 --dist loadfile
 
 .PHONY: trust-walk bench-start bench-fleet bench-hub-history demo-fleet mqtt-kills docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-compare bench-hub hub-kills hub-wheel hub-cluster hub-cluster-kills hub-dag cuts storm soak damage upgrades power-loss appliance deb deb-emulated apt-repo image image-run reproducible clean packages
 
@@ -54,13 +54,13 @@ fmt: venv  ## format and fix what can be fixed
 test: packages venv  ## everything that CI runs, in processes side by side; PYTEST="tests/unit -k tls" for a part, in one
 	@if [ -n "$(PYTEST)" ]; then exec $(BIN)/python -m pytest -q $(PYTEST); fi
 	mkdir -p build
-	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) --durations=40 tests/unit tests/offline_sync tests/interop \
+	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) --durations=40 tests/unit tests/offline_sync tests/interop tests/fleet \
 		> build/test.log 2>&1 &
 	others=$$!
 	trap 'kill $$others 2>/dev/null || true' EXIT
 	failed=0
 	make --no-print-directory lint
-	$(BIN)/python -m pytest -q --durations=20 tests/hub tests/appliance tests/fleet || failed=1
+	$(BIN)/python -m pytest -q --durations=20 tests/hub tests/appliance || failed=1
 	wait $$others || failed=1
 	trap - EXIT
 	cat build/test.log
