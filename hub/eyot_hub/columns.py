@@ -108,3 +108,8 @@ def text(octets: pa.BinaryArray) -> pa.StringArray:
         return octets.cast(pa.string())
     except pa.ArrowInvalid:
         return pa.array([value.decode("utf-8", "replace") for value in octets.to_pylist()], pa.string())
+
+
+def percentile_name(fraction: float) -> str:
+    """Return the column name of a percentile: p95 for 0.95, p99_9 for 0.999."""
+    return "p" + f"{fraction * 100:.10g}".replace(".", "_")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from pathlib import Path
 from typing import Final
 
 from eyot_hub.connection import check_files
 from eyot_hub.errors import OptionError
 from eyot_hub.jobs.config.config import Config, ConfigError
+from eyot_hub.jobs.config.config_check import page_problem
 from eyot_hub.jobs.lake.lake import check_format
 from eyot_wire import subject
 
@@ -34,13 +34,13 @@ def check_command(config: Config, options: Namespace) -> None:
     if command == "erase":
         _check_erasure(options)
     if command == "report":
-        _check_page(Path(options.output))
+        _check_page(options.output)
     check_format(config.lake)
     if command in _CONNECTS:
         try:
             check_files(config.source().read.connect)
         except OptionError as error:
-            raise ConfigError(f"{where}: nats.{error.option}: {error}") from None
+            raise ConfigError(f"{where}: nats.{error.option}: {error.problem}") from None
 
 
 def _check_tables(config: Config, options: Namespace) -> None:
@@ -60,8 +60,6 @@ def _check_erasure(options: Namespace) -> None:
         )
 
 
-def _check_page(page: Path) -> None:
-    if not page.parent.is_dir():
-        raise ConfigError(f"--output: there is no folder {page.parent}")
-    if page.is_dir():
-        raise ConfigError(f"--output: {page} is a folder")
+def _check_page(page: str) -> None:
+    if problem := page_problem(page):
+        raise ConfigError(f"--output: {problem}")

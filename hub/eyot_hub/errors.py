@@ -15,6 +15,7 @@ class OptionError(HubError, ValueError):
     def __init__(self, option: str, problem: str) -> None:
         super().__init__(f"option '{option}' {problem}")
         self.option = option
+        self.problem = problem
 
     def __reduce__(self) -> tuple[type[HubError], tuple[str]]:
         return (HubError, (str(self),))

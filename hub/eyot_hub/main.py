@@ -22,16 +22,15 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import signal
+import math
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime
+from importlib import metadata
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 from deltalake.exceptions import DeltaError
@@ -47,6 +46,7 @@ from eyot_hub.jobs.bronze.gaps import Gaps, Report
 from eyot_hub.jobs.bronze.parquet import ingest_parquet
 from eyot_hub.jobs.config.config import Config, ConfigError, seconds
 from eyot_hub.jobs.config.config_file import load
+from eyot_hub.jobs.config.settings_check import by_keys
 from eyot_hub.jobs.devices.fleet import Fleet
 from eyot_hub.jobs.health import HealthServer
 from eyot_hub.jobs.maintenance.erasure import Eraser, Erasure
@@ -60,6 +60,7 @@ from eyot_hub.jobs.silver.replay import Condition, Replay, Replayed, condition
 from eyot_hub.jobs.spark.session import session
 from eyot_hub.json_log import JsonFormatter
 from eyot_hub.progress import BatchProgress
+from eyot_hub.stopping import stop_on_signal, wait
 from eyot_wire.closed_pipe import until_closed
 from eyot_wire.go.time import rfc3339_to_ns
 from eyot_wire.quoting import printable
@@ -68,6 +69,9 @@ log = logging.getLogger("eyot_hub")
 
 #: How long cancelled rounds may take to end, in seconds.
 ABANDON_S: Final = 20.0
+#: The exit status that a shell reports for a program that SIGINT ended.
+INTERRUPTED: Final = 128 + 2
+CELL_MAX: Final = 100  # characters of a value in a table for people
 WITHOUT_SPARK: Final = ("maintain", "explain", "quality", "replay")
 
 
@@ -90,7 +94,7 @@ class Show:
             for row in rows:
                 print(json.dumps(row, default=_plain))
             return
-        cells = [[printable(_cell(row.get(column))) for column in columns] for row in rows]
+        cells = [[_shortened(printable(_cell(row.get(column)))) for column in columns] for row in rows]
         widths = [max(len(line[index]) for line in [list(columns), *cells]) for index in range(len(columns))]
         for line in [[column.upper() for column in columns], *cells]:
             print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
@@ -125,26 +129,33 @@ def _run(arguments: Sequence[str] | None) -> int:
             settings.setdefault("spark.scheduler.mode", "FAIR")
         return command(session(f"eyot-hub {options.command}", settings), config, options, show)
     except ConfigError as error:
-        print(f"eyot-hub: {error}", file=sys.stderr)
+        print(f"eyot-hub: {printable(str(error))}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except (HubError, PySparkException, OSError, DeltaError) as error:  # the last: of a storage that is away, too
-        print(f"eyot-hub: {_shown(cause(error))}", file=sys.stderr)
+        print(f"eyot-hub: {_cause(error)}", file=sys.stderr)
         return 1
     except Exception as error:
         # An unexpected error: print the whole traceback, and its cause in the last line.
         traceback.print_exc()
-        print(f"eyot-hub: {cause(error)}", file=sys.stderr)
+        print(f"eyot-hub: {_cause(error)}", file=sys.stderr)
         return 1
+
+
+def _cause(error: Exception) -> str:
+    """Return an error's cause in one line, with the keys of the configuration."""
+    return printable(by_keys(cause(error)))
 
 
 def _ingest(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
     if config.bronze.format == "parquet":
-        ingest_parquet(spark, config, once=options.once, stop=_stop_on_signal(), report=show.batch)
+        ingest_parquet(spark, config, once=options.once, stop=stop_on_signal(), report=show.batch)
         return 0
     job = Ingest(spark, config)
     try:
         job.run(
-            once=options.once, report=lambda done: show.value(asdict(done), _round_text(done)), stop=_stop_on_signal()
+            once=options.once, report=lambda done: show.value(asdict(done), _round_text(done)), stop=stop_on_signal()
         )
     finally:
         job.close()
@@ -152,7 +163,7 @@ def _ingest(spark: SparkSession, config: Config, options: argparse.Namespace, sh
 
 
 def _aggregate(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
-    job, stop = Aggregate(spark, config), _stop_on_signal()
+    job, stop = Aggregate(spark, config), stop_on_signal()
     while not stop():
         done = job.round()
         if done.busy or options.once:
@@ -160,7 +171,7 @@ def _aggregate(spark: SparkSession, config: Config, options: argparse.Namespace,
         if options.once:
             break
         if not done.busy:
-            time.sleep(options.every)
+            wait(options.every, stop)
     return 0
 
 
@@ -174,15 +185,13 @@ def _maintain(config: Config, options: argparse.Namespace, show: Show) -> int:
     job = Maintenance(
         config, compact=not options.no_compact, vacuum=not options.no_vacuum, retention=not options.no_retention
     )
-    stop = _stop_on_signal()
+    stop = stop_on_signal()
     while not stop():
         for done in job.round(stop):
             show.value(asdict(done), _maintained_text(done))
         if options.once:
             break
-        due = time.monotonic() + options.every
-        while not stop() and time.monotonic() < due:
-            time.sleep(min(1.0, options.every))
+        wait(options.every, stop)
     return 0
 
 
@@ -226,7 +235,7 @@ def _replay(config: Config, options: argparse.Namespace, show: Show) -> int:
     silver = next((one for one in config.silver if one.name == options.table), None)
     if silver is None:
         raise ConfigError(f"{options.config}: there is no silver table {options.table!r}")
-    done = Replay(config, silver, options.where).run(dry_run=options.dry_run, stop=_stop_on_signal())
+    done = Replay(config, silver, options.where).run(dry_run=options.dry_run, stop=stop_on_signal())
     show.value({**asdict(done), "dry_run": options.dry_run}, _replayed_text(done, dry_run=options.dry_run))
     return 0
 
@@ -288,7 +297,7 @@ def _devices(spark: SparkSession, config: Config, options: argparse.Namespace, s
     from eyot_hub.jobs.devices.devices import SCHEMA, Devices  # pandas, which the other jobs do not need
 
     job = Devices(spark, config)
-    job.run(once=options.once, stop=_stop_on_signal(), report=show.batch)
+    job.run(once=options.once, stop=stop_on_signal(), report=show.batch)
     if options.once:
         rows = sorted(job.table.to_pylist(), key=lambda row: str(row["device"]))
         show.table(rows, SCHEMA.names)
@@ -307,7 +316,7 @@ def _report(spark: SparkSession, config: Config, options: argparse.Namespace, sh
 
 def _run_all(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
     """Exit status: 0 after a stop; 1 when Spark ended, when a round could not be stopped, or (--once) when a job failed."""
-    stop, printing = _stop_on_signal(), threading.Lock()
+    stop, printing = stop_on_signal(), threading.Lock()
 
     def report(job: str, result: Result) -> None:
         with printing:
@@ -318,12 +327,12 @@ def _run_all(spark: SparkSession, config: Config, options: argparse.Namespace, s
         run_jobs(spark, config, stop),
         retry_max_s=seconds(config.run.retry_max),
         report=report,
-        cause=cause,
+        cause=_cause,
         usable=lambda: usable(spark),
     )
     address = config.run.address
     page = Path(config.run.report_path) if config.run.report_path else None
-    health = HealthServer(schedule, *address, page) if address and not options.once else None
+    health = _endpoint(schedule, address, page) if address and not options.once else None
     if address and health is not None:
         log.info("health and metrics on %s:%d", address[0], health.port, extra={"port": health.port})
     try:
@@ -340,9 +349,15 @@ def _run_all(spark: SparkSession, config: Config, options: argparse.Namespace, s
             health.close()
 
 
+def _endpoint(schedule: Schedule, address: tuple[str, int], page: Path | None) -> HealthServer:
+    try:
+        return HealthServer(schedule, *address, page)
+    except OSError as error:
+        raise HubError(f"run.listen: {address[0]}:{address[1]}: {error.strerror or error}") from None
+
+
 def _stop_with(stop: Callable[[], bool], schedule: Schedule) -> None:
-    while not stop():
-        time.sleep(0.2)
+    wait(math.inf, stop)
     schedule.stop()
 
 
@@ -354,6 +369,7 @@ def _parser() -> argparse.ArgumentParser:
         "quality: a rule of severity error fails); "
         "2 for a mistake in the configuration.",
     )
+    parser.add_argument("--version", action="version", version=f"eyot-hub {metadata.version('eyot')}")
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", title="commands", prog="eyot-hub"
     )
@@ -459,8 +475,8 @@ def _time(text: str) -> float:
         found = seconds(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration (1s, 10m, 24h)") from None
-    if found < 0:
-        raise argparse.ArgumentTypeError(f"{text} is negative")
+    if found <= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not longer than 0s")
     return found
 
 
@@ -478,19 +494,6 @@ def _condition(text: str) -> Condition:
         return condition(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
-
-
-def _stop_on_signal() -> Callable[[], bool]:
-    """Let SIGTERM and SIGINT end the job after the current round."""
-    wanted = threading.Event()
-
-    def note(_number: int, _frame: FrameType | None) -> None:
-        wanted.set()
-
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, note)
-        signal.signal(signal.SIGINT, note)
-    return wanted.is_set
 
 
 def _round_text(done: Round) -> str:
@@ -559,6 +562,10 @@ def _gaps_text(report: Report) -> str:
 
 def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= CELL_MAX else f"{text[: CELL_MAX - 1]}…"
 
 
 def _cell(value: Any) -> str:

@@ -21,7 +21,7 @@ from eyot_wire import subject
 from eyot_wire.go.duration import parse_duration_ns
 from eyot_wire.go.time import ns_to_rfc3339, rfc3339_to_ns
 
-_CONNECT: Final = [
+CONNECT: Final = [
     "servers",
     "user",
     "password",
@@ -65,6 +65,9 @@ _TABLE_OPTION: Final = "option."
 _SIZES: Final = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 _STREAM: Final = re.compile(r"[^ .>/\\\x00-\x1f\x7f]+")  # or a pattern of names, with * and ?
 MIN_FETCH_BYTES: Final = 64 * 1024
+MAX_FETCH_BYTES: Final = 1024**3  # a task holds them in memory
+_INT64_MAX: Final = 2**63 - 1
+_INT64_DIGITS: Final = 19
 
 Edge = Literal["earliest", "latest"]
 
@@ -122,8 +125,10 @@ class _Given:
         self._values: dict[str, str] = {}
         spelled = {name.lower(): name for name in known}
         for key, value in options.items():
-            folded = key.lower().replace("_", "")
+            folded = folded_name(key)
             if folded in spelled:
+                if spelled[folded] in self._values:
+                    raise OptionError(key, f"is given twice: '{spelled[folded]}' is the same")
                 self._values[spelled[folded]] = value
             elif key.lower() not in _SPARKS_OWN and not key.lower().startswith("spark."):
                 near = difflib.get_close_matches(folded, spelled, n=1)
@@ -168,22 +173,24 @@ class _Given:
         value = self.text(name)
         if value is None:
             return None
-        if not (value.isascii() and value.isdigit()) or int(value) < 1:
-            raise OptionError(name, f"must be an integer of at least 1, not {value!r}")
-        return int(value)
+        number = _integer(value)
+        if number is None or not 1 <= number <= _INT64_MAX:
+            raise OptionError(name, f"must be an integer of at least 1 and at most {_INT64_MAX}, not {value!r}")
+        return number
 
-    def size(self, name: str, default: int, least: int) -> int:
+    def size(self, name: str, default: int, least: int, most: int = _INT64_MAX) -> int:
         """Return a number of bytes, with an optional k, m or g."""
         value = self.text(name)
         if value is None:
             return default
         number = value.lower().rstrip("bkmg")
         unit = value.lower()[len(number) :].removesuffix("b")
-        if not (number.isascii() and number.isdigit()) or unit not in _SIZES:
+        parsed = _integer(number)
+        if parsed is None or unit not in _SIZES:
             raise OptionError(name, f"must be a number of bytes such as 4194304 or 4m, not {value!r}")
-        if int(number) * _SIZES[unit] < least:
-            raise OptionError(name, f"must be at least {least} bytes")
-        return int(number) * _SIZES[unit]
+        if not least <= parsed * _SIZES[unit] <= most:
+            raise OptionError(name, f"must be at least {least} and at most {most} bytes")
+        return parsed * _SIZES[unit]
 
     def seconds(self, name: str, default: float) -> float:
         """Return a duration such as 10s, 500ms or 2m, in seconds; a bare number is seconds."""
@@ -199,6 +206,22 @@ class _Given:
         return seconds
 
 
+def folded_name(name: str) -> str:
+    """Return an option's name as all its spellings have it: `api_prefix` and `apiPrefix` are one option."""
+    return name.lower().replace("_", "")
+
+
+def is_stream_name(name: str) -> bool:
+    """Return whether a text can be the name of one stream: no pattern of names."""
+    return bool(_STREAM.fullmatch(name)) and not set(name) & set("*?")
+
+
+def _integer(text: str) -> int | None:
+    """Return the value of decimal digits; None for another text, and for more digits than any option takes."""
+    digits = text.lstrip("0") or text[:1]
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= _INT64_DIGITS else None
+
+
 def table_options(properties: Mapping[str, str]) -> dict[str, str] | None:
     """Return the OPTIONS clause of a `CREATE TABLE`, which a prefix marks among the table's properties; else None."""
     if "provider" not in properties:
@@ -208,7 +231,7 @@ def table_options(properties: Mapping[str, str]) -> dict[str, str] | None:
 
 def source_options(options: Mapping[str, str], *, streaming: bool | None = False) -> SourceOptions:
     """Parse a reader's options; `streaming` None: the kind is not known yet. Raises OptionError."""
-    given = _Given(options, _CONNECT + _READ)
+    given = _Given(options, CONNECT + _READ)
     streams, pattern = given.listed("stream"), given.text("subscribePattern")
     if not streams and pattern is None:
         raise OptionError(
@@ -237,7 +260,7 @@ def source_options(options: Mapping[str, str], *, streaming: bool | None = False
         connect=_connect(given),
         api_prefix=_api_prefix(given, domain),
         subjects=subjects,
-        fetch_bytes=given.size("fetchBytes", DEFAULT_FETCH_BYTES, MIN_FETCH_BYTES),
+        fetch_bytes=given.size("fetchBytes", DEFAULT_FETCH_BYTES, MIN_FETCH_BYTES, MAX_FETCH_BYTES),
         include_headers=given.flag("includeHeaders", True),
         header_columns=_header_columns(given.listed("headerColumns")),
         fail_on_data_loss=given.flag("failOnDataLoss", True),
@@ -298,12 +321,12 @@ def _header_columns(texts: tuple[str, ...]) -> columns.HeaderColumns:
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Parse a writer's options. Raises OptionError."""
-    given = _Given(options, _CONNECT + _WRITE)
+    given = _Given(options, CONNECT + _WRITE)
     target = given.text("subject")
     if target is not None and not subject.is_literal(target.encode()):
         raise OptionError("subject", f"must be a subject to publish to, not {target!r}")
     expected = given.text("expectStream")
-    if expected is not None and (not _STREAM.fullmatch(expected) or set(expected) & set("*?")):
+    if expected is not None and not is_stream_name(expected):
         raise OptionError("expectStream", f"must be the name of a stream, not {expected!r}")
     return SinkOptions(
         connect=_connect(given),
@@ -387,7 +410,8 @@ def _bound(given: _Given, name: str, default: Edge) -> Bound:
 def _time(value: str) -> str | None:
     """Return a time, or milliseconds since 1970, as RFC 3339; None for another text."""
     try:
-        return ns_to_rfc3339(int(value) * 1_000_000) if value.isdecimal() else ns_to_rfc3339(rfc3339_to_ns(value))
+        milliseconds = _integer(value)
+        return ns_to_rfc3339(rfc3339_to_ns(value) if milliseconds is None else milliseconds * 1_000_000)
     except (ValueError, OverflowError):
         return None
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eyot_hub.errors import ApiFailure, OptionError
-from eyot_hub.options import _CONNECT, _READ, _WRITE, Bound, Limits, sink_options, source_options
+from eyot_hub.options import _READ, _WRITE, CONNECT, Bound, Limits, sink_options, source_options
 from eyot_wire.jetstream.errors import ApiError
 
 GOOD = {"servers": "nats://hub:4222", "stream": "READINGS"}
@@ -206,5 +206,5 @@ def test_the_page_names_every_option() -> None:
         rows = [line.split(" | ")[0] for line in table.splitlines() if line.startswith("| `")]
         return [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
 
-    assert sorted(named("source.md", "Options for reading")) == sorted([*_CONNECT, *_READ])
+    assert sorted(named("source.md", "Options for reading")) == sorted([*CONNECT, *_READ])
     assert named("sink.md", "Options for writing") == _WRITE

@@ -36,6 +36,7 @@ from eyot_hub.jobs.tables.table import Fenced, LakeTable, Refusals
 from eyot_hub.offsets import LastRow, Position, Positions
 from eyot_hub.planning import Planner
 from eyot_hub.range_reader import StreamRange
+from eyot_hub.stopping import wait
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +130,7 @@ class Ingest:
             elif once:
                 return
             else:
-                time.sleep(poll_s)
+                wait(poll_s, stop)
 
     def round(self, target: Positions | None = None) -> Round:
         """Read and commit one portion. Raises DataLoss and the readers' errors; then nothing is committed."""

@@ -44,7 +44,8 @@ from eyot_wire.go.duration import parse_duration_ns
 from eyot_wire.go.time import rfc3339_to_ns
 
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$")]
-Positive = Annotated[int, msgspec.Meta(ge=1)]
+INT64_MAX: Final = 2**63 - 1
+Positive = Annotated[int, msgspec.Meta(ge=1, le=INT64_MAX)]
 NS_PER_S: Final = 1_000_000_000
 PORT_MAX: Final = 65_535
 
@@ -102,7 +103,7 @@ class Bronze(_Section):
     fail_on_data_loss: bool = True
     fetch_bytes: int | str = "4m"
     packed_reads: bool = False  # for an Eyot hub
-    compact_every: Annotated[int, msgspec.Meta(ge=0)] = 50  # commits, for every table; 0: never
+    compact_every: Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)] = 50  # commits, for every table; 0: never
     vacuum_after: str = "168h"  # "0s": never
 
     @property

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from eyot_hub.jobs.config.config import NS_PER_S, Config, Gold, Lake, Silver, seconds
+from eyot_hub.columns import percentile_name
+from eyot_hub.jobs.config.config import (
+    NS_PER_S,
+    Config,
+    Gold,
+    IcebergCatalog,
+    Lake,
+    Silver,
+    seconds,
+)
 from eyot_hub.jobs.config.rules import rules_problems
+from eyot_hub.jobs.config.settings_check import has_control, nats_problems, spark_problems
 from eyot_hub.jobs.payloads.payload_records import RecordDecoder
 from eyot_hub.jobs.payloads.payload_shape import US_PER_UNIT, field_path
 from eyot_hub.jobs.payloads.schema_payloads import schema_decoder
 from eyot_hub.jobs.payloads.schemas import SUFFIXES
+from eyot_hub.options import is_stream_name
 from eyot_wire import subject
 from eyot_wire.go.duration import parse_duration_ns
 from eyot_wire.go.time import rfc3339_to_ns
@@ -48,13 +61,11 @@ _DEVICE_WORDS: Final = ("origin_domain", "origin_stream", "stream")
 
 def problems(config: Config) -> list[tuple[str, str]]:
     """Return what is wrong with a configuration beyond its types: keys, and what is wrong with them."""
-    found: list[tuple[str, str]] = []
-    if set(config.lake.path) & _PATTERN_SIGNS:
-        found.append(
-            ("lake.path", f"must not hold any of {' '.join(sorted(_PATTERN_SIGNS))}: Spark takes them for patterns")
-        )
+    found = [*nats_problems(config.nats), *spark_problems(config.spark)]
     found += _lake_problems(config.lake)
-    found += _duration_problems("bronze.poll", config.bronze.poll)
+    if config.bronze.start.strip().lower() == "latest":
+        found.append(("bronze.start", "must not be latest: give a time (2026-01-31T00:00:00Z)"))
+    found += _wait_problems("bronze.poll", config.bronze.poll)
     found += _duration_problems("bronze.vacuum_after", config.bronze.vacuum_after)
     found += _duration_problems("gaps.in_flight_max", config.gaps.in_flight_max)
     found += _duration_problems("quality.period", config.quality.period)
@@ -75,6 +86,11 @@ def problems(config: Config) -> list[tuple[str, str]]:
         for pattern in config.fleet.subjects
         if not subject.is_valid(pattern.encode())
     ]
+    found += [
+        ("fleet.streams", f"{name!r} is no name of a stream")
+        for name in config.fleet.streams
+        if not is_stream_name(name)
+    ]
     if config.fleet.device not in ("device", "domain") and not _is_token(config.fleet.device):
         found.append(("fleet.device", "must be device, domain or subject:N"))
     found += _run_problems(config)
@@ -93,9 +109,20 @@ def problems(config: Config) -> list[tuple[str, str]]:
 
 
 def _lake_problems(lake: Lake) -> list[tuple[str, str]]:
-    if lake.format != "iceberg":
-        return []
     problems = []
+    if not lake.path.strip():
+        problems.append(("lake.path", "must not be empty"))
+    if set(lake.path) & _PATTERN_SIGNS:
+        problems.append(
+            ("lake.path", f"must not hold any of {' '.join(sorted(_PATTERN_SIGNS))}: Spark takes them for patterns")
+        )
+    for key, path in (("lake.path", lake.path), ("lake.checkpoints", lake.checkpoints)):
+        if problem := has_control(path):
+            problems.append((key, problem))
+    if lake.format != "iceberg":
+        if lake.catalog != IcebergCatalog():
+            problems.append(("lake.catalog", 'is of use to lake.format = "iceberg" only'))
+        return problems
     if "#" in lake.path:
         problems.append(("lake.path", "must not hold #: in Iceberg, places are URLs"))
     if not lake.catalog.uri and (lake.catalog.type == "rest" or "://" in lake.path):
@@ -107,17 +134,26 @@ def _lake_problems(lake: Lake) -> list[tuple[str, str]]:
 
 def _run_problems(config: Config) -> list[tuple[str, str]]:
     run, problems = config.run, []
-    for key in ("aggregate", "gaps", "fleet", "quality", "report", "maintain", "lag", "retry_max", "stop_after"):
+    for key in ("aggregate", "gaps", "fleet", "quality", "report", "maintain", "lag", "stop_after"):
         problems += _duration_problems(f"run.{key}", getattr(run, key))
+    problems += _wait_problems("run.retry_max", run.retry_max)
     if run.ingest:
         problems += _duration_problems("run.ingest", run.ingest)
     try:
         _ = run.address
     except ValueError as error:
         problems.append(("run.listen", str(error)))
-    if run.report_path and not Path(run.report_path).parent.is_dir():
-        problems.append(("run.report_path", f"there is no folder {Path(run.report_path).parent}"))
+    if run.report_path and (problem := page_problem(run.report_path)):
+        problems.append(("run.report_path", problem))
     return problems
+
+
+def page_problem(page: str) -> str:
+    """Return why a report cannot be written there; empty: it can."""
+    folder = Path(page).parent
+    if not os.path.isdir(folder):  # no error for a name that is too long, unlike Path.is_dir
+        return has_control(page) or f"there is no folder {folder}"
+    return has_control(page) or (f"{page} is a folder" if os.path.isdir(page) else "")
 
 
 def _silver_problems(silver: Silver) -> list[tuple[str, str]]:
@@ -126,22 +162,29 @@ def _silver_problems(silver: Silver) -> list[tuple[str, str]]:
         for pattern in silver.subjects
         if not subject.is_valid(pattern.encode())
     ]
+    if not silver.subjects:
+        problems.append(("subjects", "must name a subject"))
     problems += [
-        ("columns", f"{name} is one of the table's own columns") for name in silver.columns if name in _SILVER_OWN
+        (f"columns.{name}", "is one of the table's own columns")
+        for name in silver.columns
+        if name.lower() in _SILVER_OWN  # table formats and Spark compare names without their case
     ]
     problems += [
-        ("columns", f"{name} has type {one.type!r}; known are {', '.join(_SILVER_TYPES)}")
+        (f"columns.{second}", f"is one name with {first} to Spark") for first, second in _same_names(silver.columns)
+    ]
+    problems += [
+        (f"columns.{name}", f"has type {one.type!r}; known are {', '.join(_SILVER_TYPES)}")
         for name, one in silver.typed.items()
         if one.type not in _SILVER_TYPES
     ]
     problems += [
-        ("columns", f"{name} has the path {one.path!r}; it must be $.field, $.outer.inner or $['a.b']")
+        (f"columns.{name}", f"has the path {one.path!r}; it must be $.field, $.outer.inner or $['a.b']")
         for name, one in silver.typed.items()
         if not _is_field(one.path)
     ]
     for key, unit in [
         ("event_time_unit", silver.event_time_unit),
-        *(("columns", one.unit) for one in silver.typed.values()),
+        *((f"columns.{name}", one.unit) for name, one in silver.typed.items()),
     ]:
         if not _is_unit(unit):
             problems.append(
@@ -173,6 +216,9 @@ def _schema_problems(silver: Silver) -> list[tuple[str, str]]:
         return [("schema", f"is missing: {silver.format} needs one")] if silver.format in ("avro", "protobuf") else []
     if silver.format not in SUFFIXES:
         return [("schema", f"is of no use to {silver.format}")]
+    paths = {key: getattr(silver.schema, key) for key in ("file", "folder", "ca")}
+    if found := [(f"schema.{key}", problem) for key, path in paths.items() if (problem := has_control(path))]:
+        return found
     try:
         schema_decoder(silver.format, silver.schema.source(silver.format))
     except OSError as error:
@@ -200,6 +246,9 @@ def _gold_problems(gold: Gold, silver: Silver | None) -> list[tuple[str, str]]:
     for name in [*gold.metrics, gold.value]:
         if name in silver.columns and silver.typed[name].type not in ("double", "bigint"):
             problems.append(("metrics", f"{name!r} is not a number"))
+    problems += [("metrics", f"names {name!r} twice") for name, _ in _same_names(gold.metrics)]
+    shares = map(percentile_name, gold.percentiles)
+    problems += [("percentiles", f"makes the column {name} twice") for name, _ in _same_names(shares)]
     return problems + _age_problems("keep", gold.keep or "0s")
 
 
@@ -220,8 +269,16 @@ def _is_unit(text: str) -> bool:
 
 
 def _is_token(text: str) -> bool:
-    head, _, number = text.partition(":")
-    return head == "subject" and number.isdigit() and int(number) >= 1
+    return re.fullmatch(r"subject:0*[1-9][0-9]{0,3}", text) is not None
+
+
+def _same_names(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield names that a table could not tell apart, each with the first one of its kind."""
+    first: dict[str, str] = {}
+    for name in names:
+        if name.lower() in first:
+            yield first[name.lower()], name
+        first.setdefault(name.lower(), name)
 
 
 def _duration_problems(key: str, text: str) -> list[tuple[str, str]]:
@@ -231,6 +288,12 @@ def _duration_problems(key: str, text: str) -> list[tuple[str, str]]:
     except ValueError:
         return [(key, f"{text!r} is not a duration (1s, 10m, 24h)")]
     return []
+
+
+def _wait_problems(key: str, text: str) -> list[tuple[str, str]]:
+    """Check a wait between two rounds; without one, a job would do nothing else."""
+    problems = _duration_problems(key, text)
+    return problems or ([] if seconds(text) else [(key, "must be longer than 0s")])
 
 
 def _age_problems(key: str, text: str) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ import msgspec
 from eyot_hub.errors import OptionError
 from eyot_hub.jobs.config.config import (
     Bronze,
+    Column,
     Config,
     ConfigError,
     DeviceAge,
@@ -22,20 +23,30 @@ from eyot_hub.jobs.config.config import (
     Gold,
     IcebergCatalog,
     Lake,
+    Name,
     Retention,
     Run,
     Silver,
 )
 from eyot_hub.jobs.config.config_check import problems
 from eyot_hub.jobs.config.rules import QualitySettings
+from eyot_hub.jobs.config.settings_check import dotted, has_control, key_of
+from eyot_hub.jobs.payloads.schemas import SchemaSettings
 
+#: Tables whose keys are not fixed: the types of their keys and values.
+_OPEN_TABLES: Final[dict[str, tuple[Any, Any]]] = {
+    "columns": (Name, str | Column),
+    "storage_options": (str, str),
+    "properties": (str, str),
+}
+_OF_NAME: Final = "key` in `"
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`")
 
 
 def load(path: str | Path) -> Config:
     """Read a configuration file. Raises ConfigError."""
     try:
-        text = Path(path).read_text()
+        text = Path(path).read_text(encoding="utf-8-sig")  # some editors put a mark before the text
         parsed = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from None
@@ -43,6 +54,8 @@ def load(path: str | Path) -> Config:
         raise ConfigError(f"{path}: is not UTF-8 text") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: values are nested too deeply") from None
     return convert(parsed, str(path))
 
 
@@ -52,17 +65,36 @@ def convert(parsed: dict[str, Any], where: str) -> Config:
     try:
         config = msgspec.convert(parsed, Config)
     except msgspec.ValidationError as error:
-        problem, _, key = str(error).partition(" - at `$")
-        raise ConfigError(f"{where}: {_misfit(problem, key.strip('.`'))}") from None
+        problem, _, place = str(error).partition(" - at `")
+        raise ConfigError(f"{where}: {_misfit(problem, _named_key(place, parsed))}") from None
     config.nats.update(_secrets(config.nats, where, "nats"))
+    config.spark = dotted(config.spark)
     try:
         for key, problem in problems(config):
             raise ConfigError(f"{where}: {key}: {problem}")
         config.source()
     except OptionError as error:
-        key = {"stream": "bronze.streams", "startingOffsets": "bronze.start"}.get(error.option, f"nats.{error.option}")
-        raise ConfigError(f"{where}: {key}: {error}") from None
+        raise ConfigError(f"{where}: {key_of(error.option)}: {error.problem}") from None
     return config
+
+
+def _named_key(place: str, parsed: dict[str, Any]) -> str:
+    """Return the key at which msgspec found a misfit (`$.lake.path`); it leaves out the names of a table's own keys."""
+    of_name = place.startswith(_OF_NAME)
+    key = place.removeprefix(_OF_NAME).strip("$.`")
+    before, unnamed, after = key.partition("[...]")
+    if not (of_name or unnamed):
+        return key
+    section: Any = parsed
+    for name, number in re.findall(r"(\w+)|\[(\d+)\]", before):
+        section = section[name or int(number)]
+    names, values = _OPEN_TABLES[before.rpartition(".")[2]]
+    for name, value in section.items():
+        try:
+            msgspec.convert(*((name, names) if of_name else (value, values)))
+        except msgspec.ValidationError:
+            return f"{before}.{name}{after}"
+    return key
 
 
 def _misfit(problem: str, key: str) -> str:
@@ -85,8 +117,10 @@ def _misfit(problem: str, key: str) -> str:
         return f"{key}.{unknown[1]}: there is no such key of this rule"
     if key.startswith("retention.devices["):
         section = DeviceAge
+    if key.startswith("silver["):
+        section = SchemaSettings if key.endswith(".schema") else Column if ".columns" in key else Silver
     if section is None:
-        section = Silver if key.startswith("silver") else Gold
+        section = Gold
     like = get_close_matches(unknown[1], section.__struct_fields__, n=1)
     return f"{key and f'{key}.'}{unknown[1]}: there is no such key{f', did you mean {like[0]}?' if like else ''}"
 
@@ -132,16 +166,23 @@ def _secrets(section: dict[str, Any], where: str, name: str) -> dict[str, str]:
     found = {}
     for key, value in section.items():
         if isinstance(value, dict):
-            place = f"{where}: {name}.{key}"
-            if set(value) == {"env"}:
-                if value["env"] not in os.environ:
-                    raise ConfigError(f"{place}: the environment variable {value['env']} is not set")
-                found[key] = os.environ[value["env"]]
-            elif set(value) == {"file"}:
-                try:
-                    found[key] = Path(value["file"]).read_text().strip()
-                except OSError as error:
-                    raise ConfigError(f"{place}: {value['file']}: {error.strerror or error}") from None
-            else:
-                raise ConfigError(f"{place}: must be a text, {{ env = ... }} or {{ file = ... }}")
+            try:
+                found[key] = _secret(value)
+            except ValueError as error:
+                raise ConfigError(f"{where}: {name}.{key}: {error}") from None
     return found
+
+
+def _secret(given: dict[str, Any]) -> str:
+    """Read one secret. Raises ValueError."""
+    kind, place = next(iter(given.items()), ("", ""))
+    if len(given) != 1 or kind not in ("env", "file") or not isinstance(place, str) or has_control(place):
+        raise ValueError('must be a text, { env = "NAME" } or { file = "PATH" }')
+    try:
+        return os.environ[place] if kind == "env" else Path(place).read_text(encoding="utf-8").strip()
+    except KeyError:
+        raise ValueError(f"the environment variable {place} is not set") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{place}: is not UTF-8 text") from None
+    except OSError as error:
+        raise ValueError(f"{place}: {error.strerror or error}") from None

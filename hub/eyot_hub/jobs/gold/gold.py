@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from eyot_hub import columns
 from eyot_hub.jobs.bronze.bronze import position_id
 from eyot_hub.jobs.config.config import Config, Gold
-from eyot_hub.jobs.gold.gold_task import Portion, Readings, Work, compute, percentile_name
+from eyot_hub.jobs.gold.gold_task import Portion, Readings, Work, compute
 from eyot_hub.jobs.lake.lake import open_table
 from eyot_hub.jobs.removals.erasures import keep_up, named
 from eyot_hub.jobs.removals.retention import first_day
@@ -55,7 +55,7 @@ def gold_schema(gold: Gold) -> pa.Schema:
             ("min", pa.float64()),
             ("max", pa.float64()),
             ("mean", pa.float64()),
-            *[(percentile_name(p), pa.float64()) for p in gold.percentiles],
+            *[(columns.percentile_name(p), pa.float64()) for p in gold.percentiles],
             ("revision", pa.int64()),
             ("computed_at", columns.TIMESTAMP),
             ("event_date", pa.date32()),

@@ -183,14 +183,9 @@ def _table(work: Work, keys: WindowKeys, values: WindowValues, revisions: Ints) 
         "computed_at": pa.array(np.full(count, time.time_ns() // 1000)).cast(columns.TIMESTAMP),
     }
     for fraction, percentile in zip(work.percentiles, values.percentiles, strict=True):
-        fields[percentile_name(fraction)] = pa.array(percentile)
+        fields[columns.percentile_name(fraction)] = pa.array(percentile)
     schema = pa.schema([field for field in work.gold.schema if field.name not in work.gold.partition_by])
     return pa.Table.from_arrays([fields[name] for name in schema.names], schema=schema)
-
-
-def percentile_name(fraction: float) -> str:
-    """Return the column name of a percentile: p95 for 0.95, p99_9 for 0.999."""
-    return "p" + f"{fraction * 100:.10g}".replace(".", "_")
 
 
 def _is_text(field: pa.Field) -> bool:

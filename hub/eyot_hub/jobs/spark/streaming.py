@@ -29,7 +29,7 @@ def run_query(
     stop: Callable[[], bool],
     report: Callable[[BatchProgress], None],
 ) -> None:
-    """Run the query until it has caught up (`once`), or until `stop` returns True. Raises the query's failure.
+    """Run the query until it has caught up (`once`) or `stop` returns True. Raises the query's failure.
 
     A query that ends because a Python process was slow to start is started again.
     """
@@ -39,7 +39,7 @@ def run_query(
         writer = writer.trigger(processingTime=f"{seconds(config.bronze.poll):g} seconds")
     for left in reversed(range(STARTS_MAX)):
         try:
-            return _run(writer, lambda: not once and stop(), report)
+            return _run(writer, stop, report)
         except StreamingQueryException as failure:
             if not left or SLOW_START not in str(failure):
                 raise
