@@ -232,14 +232,14 @@ def test_paths_and_names() -> None:
     ("changed", "problem"),
     [
         ({"device": "$.a..b"}, "device: must be"),
-        ({"columns": {"metric": {"type": "string", "path": "a"}}}, "columns: metric has the path 'a'"),
+        ({"columns": {"metric": {"type": "string", "path": "a"}}}, "columns.metric: has the path 'a'"),
         (
             {"columns": {"metric": {"type": "string", "path": "$.device.x"}}},
             "columns: 'device' cannot be a value and hold others",
         ),
-        ({"columns": {"metric": {"type": "text"}}}, "columns: metric has type 'text'"),
-        ({"columns": {"metric": {"type": "timestamp", "unit": "%H:%M"}}}, "columns: '%H:%M' is neither iso"),
-        ({"columns": {"metric": "string", "payload": "string"}}, "columns: payload is one of the table's own"),
+        ({"columns": {"metric": {"type": "text"}}}, "columns.metric: has type 'text'"),
+        ({"columns": {"metric": {"type": "timestamp", "unit": "%H:%M"}}}, "columns.metric: '%H:%M' is neither iso"),
+        ({"columns": {"metric": "string", "payload": "string"}}, "columns.payload: is one of the table's own"),
         ({"event_time_unit": "%Y-%m-%d"}, "event_time_unit: '%Y-%m-%d' is neither iso"),
         ({"event_time_unit": "%d %H:%M"}, "event_time_unit: '%d %H:%M' is neither"),
         ({"event_time_unit": "%Y-%m-%d %I:%M"}, "event_time_unit: "),
