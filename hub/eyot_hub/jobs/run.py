@@ -15,6 +15,7 @@ from eyot_hub.jobs.bronze.bronze import Ingest, bronze_table, table_position
 from eyot_hub.jobs.bronze.gaps import Gaps
 from eyot_hub.jobs.config.config import Config, seconds
 from eyot_hub.jobs.devices.fleet import Fleet
+from eyot_hub.jobs.lake.lake import ExistingTables
 from eyot_hub.jobs.maintenance.expiry import expired_rows
 from eyot_hub.jobs.maintenance.maintenance import Maintenance
 from eyot_hub.jobs.reports.quality import Quality, failed
@@ -161,8 +162,9 @@ def run_jobs(spark: SparkSession, config: Config, stop: Callable[[], bool]) -> l
         return Result(detail={"report": run.report_path})
 
     def maintain() -> Result:
-        done = [asdict(one) for one in Maintenance(config).round(stop)]
-        gone = {("expired_rows", "table", name): float(rows) for name, rows in expired_rows(config).items()}
+        tables = ExistingTables(config.lake)
+        done = [asdict(one) for one in Maintenance(config).round(stop, tables)]
+        gone = {("expired_rows", "table", name): float(rows) for name, rows in expired_rows(config, tables).items()}
         return Result(detail={"tables": done}, gauges=gone)
 
     known = {

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,12 @@ from eyot_hub.jobs.bronze.bronze import bronze_table, position_id
 from eyot_hub.jobs.bronze.coverage import ORIGIN, Segment, Source, coverage
 from eyot_hub.jobs.bronze.gaps import Gaps, Report
 from eyot_hub.jobs.bronze.segments import Segments
-from eyot_hub.jobs.config.config import Config, ConfigError, Retention
+from eyot_hub.jobs.config.config import Config, ConfigError, Lake, Retention
 from eyot_hub.jobs.config.config_file import convert
 from eyot_hub.jobs.gold.gold import gold_table
+from eyot_hub.jobs.lake.lake import ExistingTables, existing_table
 from eyot_hub.jobs.maintenance.expiry import expired_rows
+from eyot_hub.jobs.maintenance.maintenance import Maintenance
 from eyot_hub.jobs.removals.retention import first_day
 from eyot_hub.jobs.reports.explain import explain
 from eyot_hub.jobs.silver.replay import Replay
@@ -117,6 +120,26 @@ def filled(config: Config) -> Config:
     aggregated(config)
     checked(config)
     return config
+
+
+@pytest.mark.usefixtures("each_lake_format")
+def test_a_round_opens_each_table_once(filled: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that loses rows, those that must have read them, and those whose removed rows are counted."""
+    opened: Counter[str] = Counter()
+
+    def counted(settings: Lake, name: str) -> LakeTable | None:
+        table = existing_table(settings, name)
+        opened.update([name] if table is not None else [])
+        return table
+
+    monkeypatch.setattr("eyot_hub.jobs.lake.lake.existing_table", counted)
+    aged = with_ages(filled, bronze="48h", silver="48h", gold="48h")
+    tables = ExistingTables(aged.lake)
+    done = {one.table: one.expired for one in Maintenance(aged, now=lambda: NOW).round(tables=tables)}
+    assert [done["bronze"], done["silver/readings"], done["gold/minute"]] == [20, 18, 12]
+    assert expired_rows(aged, tables) == {"bronze": 20, "silver/readings": 18, "gold/minute": 12, "quarantine": 0}
+    assert opened.keys() == done.keys()
+    assert set(opened.values()) == {1}
 
 
 @pytest.mark.usefixtures("each_lake_format")

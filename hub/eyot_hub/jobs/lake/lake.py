@@ -47,6 +47,27 @@ def existing_table(lake: Lake, name: str) -> LakeTable | None:
     return LakeTable.existing(found.spec, found)
 
 
+class ExistingTables:
+    """The tables of a lake that jobs have made, each opened once: to open one reads its log since the last checkpoint.
+
+    For one round of a job. A later round may meet other tables of the same names.
+    """
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._opened: dict[str, LakeTable] = {}
+
+    def get(self, name: str) -> LakeTable | None:
+        """Return the table of this name (`silver/readings`) as it is now; None: there is none."""
+        if name in self._opened:
+            self._opened[name].refresh()
+            return self._opened[name]
+        table = existing_table(self._lake, name)
+        if table is not None:
+            self._opened[name] = table
+        return table
+
+
 def root_of(lake: Lake, name: str) -> str:
     """Return where the files of a table are."""
     return f"{lake.path.rstrip('/')}/{name}"

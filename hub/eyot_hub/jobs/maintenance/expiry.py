@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ import pyarrow as pa
 from eyot_hub.jobs.bronze.bronze import BRONZE, position_id
 from eyot_hub.jobs.bronze.segments import SEGMENTS, decided_id
 from eyot_hub.jobs.config.config import Config, Gold, Silver
-from eyot_hub.jobs.lake.lake import existing_table
+from eyot_hub.jobs.lake.lake import ExistingTables
 from eyot_hub.jobs.maintenance.erasure_task import EraseFiles
 from eyot_hub.jobs.removals.device_days import (
     DeviceDays,
@@ -69,16 +69,17 @@ class _Reader(NamedTuple):
 class Expiry:
     """Removes the expired rows of a configuration's tables. What it read of files is kept for the next try."""
 
-    def __init__(self, config: Config, now: datetime) -> None:
-        """`now`: in UTC."""
+    def __init__(self, config: Config, now: datetime, tables: ExistingTables) -> None:
+        """`now`: in UTC. `tables`: in which the removals look what has been read."""
         self._config = config
-        self._now = now
+        self.now = now
+        self._tables = tables
         self._last: dict[str, dict[Epoch, int]] = {}  # by file: the last sequence of each epoch
 
     def bronze(self, table: LakeTable) -> Expired:
         """Remove rows by the day when the hub stored them. Raises Fenced when another job committed meanwhile."""
         age = self._config.retention.age("bronze")
-        first = (self._now - age).date()
+        first = (self.now - age).date()
         expired = [file for file in table.files() if file.partition["date"] < first] if age else []
         if not expired:
             return Expired()
@@ -101,7 +102,7 @@ class Expiry:
     def gold(self, table: LakeTable, gold: Gold) -> Expired:
         """Remove windows by their day (month) and device. Raises Fenced when another job committed meanwhile."""
         # A late reading in silver would bring a device's window back: silver has to lose its rows first.
-        silver = self.opened("silver", gold.silver)
+        silver = self._tables.get(f"silver/{gold.silver}")
         patterns = self._config.retention.patterns
         known = recorded_days(table if silver is None else silver, patterns)
         devices = at_most(self._device_days(table), known)
@@ -111,7 +112,7 @@ class Expiry:
         """Return from which day on a table is to keep the rows of some devices."""
         ages = self._config.retention.device_ages
         recorded = recorded_days(table, [pattern for pattern, _ in ages])
-        return first_days(recorded, ages, self._now.date(), by_month=self._by_month)
+        return first_days(recorded, ages, self.now.date(), by_month=self._by_month)
 
     @property
     def _by_month(self) -> bool:
@@ -119,7 +120,7 @@ class Expiry:
 
     def _days(self, table: LakeTable, age: timedelta, readers: Sequence[_Reader], devices: DeviceDays) -> Expired:
         """Remove all days that ended at least `age` ago, and the old rows of `devices`; none where some have not been read."""
-        first = (self._now - age).date()
+        first = (self.now - age).date()
         if self._by_month:
             first = first.replace(day=1)
         whole = [file for file in table.files() if age and file.partition["event_date"] < first]
@@ -153,7 +154,7 @@ class Expiry:
         ]
 
     def _readers_of_bronze(self, bronze: LakeTable) -> list[_Reader]:
-        quarantine = self.opened(QUARANTINE)
+        quarantine = self._tables.get(QUARANTINE)
         readers = [self._reader(SEGMENTS, lambda epoch: decided_id(bronze.table_id, *epoch))]
         for silver in self._config.silver:
             readers.append(_reader(QUARANTINE, quarantine, _quarantine_id(silver.name)))
@@ -163,16 +164,12 @@ class Expiry:
     def _gold_reader(self, gold: Gold, replays: int = 0) -> _Reader:
         """`replays`: of silver, which gold must have counted."""
         name = f"gold/{gold.name}"
-        table = self.opened("gold", gold.name)
+        table = self._tables.get(name)
         behind = table is None or last_replay(table) < replays
         return _reader(name, None if behind else table, lambda epoch: position_id(*epoch))
 
     def _reader(self, name: str, position: Callable[[Epoch], str]) -> _Reader:
-        return _reader(name, self.opened(*name.split("/")), position)
-
-    def opened(self, *names: str) -> LakeTable | None:
-        """Return a table; None: it does not exist yet."""
-        return existing_table(self._config.lake, "/".join(names))
+        return _reader(name, self._tables.get(name), position)
 
     def _read_by(
         self, table: LakeTable, files: Iterable[TableFile], readers: Sequence[_Reader]
@@ -230,15 +227,15 @@ class Expiry:
         return self._last[file.path]
 
 
-def expired_rows(config: Config) -> dict[str, int]:
+def expired_rows(config: Config, tables: ExistingTables | None = None) -> dict[str, int]:
     """Return for each existing table with retention how many rows have left it by age."""
-    expiry, found = Expiry(config, datetime.now(UTC)), dict[str, int]()
+    tables, found = tables or ExistingTables(config.lake), dict[str, int]()
     names = [BRONZE, *(f"silver/{one.name}" for one in config.silver), *(f"gold/{one.name}" for one in config.gold)]
     for name in names:
-        table = expiry.opened(*name.split("/"))
+        table = tables.get(name)
         if table is not None:
             found[name] = removed(table)
-    quarantine = expiry.opened(QUARANTINE)
+    quarantine = tables.get(QUARANTINE)
     if quarantine is not None:
         found[QUARANTINE] = removed_rows(quarantine, [one.name for one in config.silver])
     return found

@@ -16,7 +16,7 @@ from typing import Final
 
 from eyot_hub.jobs.bronze.bronze import BRONZE
 from eyot_hub.jobs.config.config import Config
-from eyot_hub.jobs.lake.lake import existing_table
+from eyot_hub.jobs.lake.lake import ExistingTables
 from eyot_hub.jobs.maintenance.expiry import Expired, Expiry
 from eyot_hub.jobs.removals.retention import remove_expired
 from eyot_hub.jobs.silver.silver import QUARANTINE
@@ -76,23 +76,27 @@ class Maintenance:
         self._retention = retention
         self._now = now
 
-    def round(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Maintained]:
-        """Maintain one table after the other and yield the results."""
+    def round(
+        self, stop: Callable[[], bool] = lambda: False, tables: ExistingTables | None = None
+    ) -> Iterator[Maintained]:
+        """Maintain one table after the other and yield the results. `tables`: for what else the caller reads of them."""
+        tables = tables or ExistingTables(self._config.lake)
+        expiry = Expiry(self._config, self._now(), tables)
         for name in self._names():
             if stop():
                 return
-            table = existing_table(self._config.lake, name)
+            table = tables.get(name)
             if table is not None:
-                yield self._maintain(name, table)
+                yield self._maintain(name, table, expiry)
 
     def _names(self) -> list[str]:
         silver = [f"silver/{one.name}" for one in self._config.silver]
         return [*_OTHERS, *silver, *(f"gold/{one.name}" for one in self._config.gold)]
 
-    def _maintain(self, name: str, table: LakeTable) -> Maintained:
+    def _maintain(self, name: str, table: LakeTable, expiry: Expiry) -> Maintained:
         done = Maintained(name, files_before=len(table.files()))
         if self._retention:
-            step = self._expiry(name, table)
+            step = self._removal(name, table, expiry)
             self._repeat(table, done, lambda: self._expire(step, done))
         if self._compact:
             self._repeat(table, done, lambda: table.maintain(compact=True, vacuum_hours=None))
@@ -101,12 +105,11 @@ class Maintenance:
         done.files = len(table.files())
         return done
 
-    def _expiry(self, name: str, table: LakeTable) -> Callable[[], Expired]:
+    def _removal(self, name: str, table: LakeTable, expiry: Expiry) -> Callable[[], Expired]:
         """Return what removes a table's expired rows."""
-        expiry, now = Expiry(self._config, self._now()), self._now()
         age = self._config.retention.age("quarantine")
         if name == QUARANTINE and age:
-            return lambda: Expired(remove_expired(table, age, now))
+            return lambda: Expired(remove_expired(table, age, expiry.now))
         if name == BRONZE:
             return lambda: expiry.bronze(table)
         for silver in self._config.silver:
