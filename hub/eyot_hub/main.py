@@ -20,15 +20,18 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import logging
 import math
+import os
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -117,7 +120,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         for handler in logging.getLogger().handlers:
             handler.setFormatter(JsonFormatter())
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    show = Show(as_json=options.json)
+    show, config = Show(as_json=options.json), None
     try:
         config = load(options.config)
         check_command(config, options)
@@ -134,18 +137,21 @@ def _run(arguments: Sequence[str] | None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except (HubError, PySparkException, OSError, DeltaError) as error:  # the last: of a storage that is away, too
-        print(f"eyot-hub: {_cause(error)}", file=sys.stderr)
+        print(f"eyot-hub: {_cause(config, error)}", file=sys.stderr)
         return 1
     except Exception as error:
         # An unexpected error: print the whole traceback, and its cause in the last line.
         traceback.print_exc()
-        print(f"eyot-hub: {_cause(error)}", file=sys.stderr)
+        print(f"eyot-hub: {_cause(config, error)}", file=sys.stderr)
         return 1
 
 
-def _cause(error: Exception) -> str:
+def _cause(config: Config | None, error: Exception) -> str:
     """Return an error's cause in one line, with the keys of the configuration."""
-    return printable(by_keys(cause(error)))
+    text = by_keys(cause(error))
+    if config is not None and os.strerror(errno.ENOSPC) in text and config.lake.path not in text:
+        text += f"; lake.path is {config.lake.path}"  # neither Arrow nor delta-rs tells which disk is full
+    return printable(text)
 
 
 def _ingest(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
@@ -327,7 +333,7 @@ def _run_all(spark: SparkSession, config: Config, options: argparse.Namespace, s
         run_jobs(spark, config, stop),
         retry_max_s=seconds(config.run.retry_max),
         report=report,
-        cause=_cause,
+        cause=partial(_cause, config),
         usable=lambda: usable(spark),
     )
     address = config.run.address

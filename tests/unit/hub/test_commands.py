@@ -125,6 +125,7 @@ def test_an_interrupted_command_is_silent(
     [
         (OptionError("stream", "names a stream that does not exist: 'S'"), "bronze.streams names a stream that"),
         (DataLoss("5 are gone; with the option failOnDataLoss=false reading"), "with bronze.fail_on_data_loss = false"),
+        (OSError(28, "Error writing bytes to file. Detail: [errno 28] No space left on device"), "; lake.path is /"),
         (DataLoss("the stream x\x07\ny is gone"), "the stream x\\a"),
     ],
 )
