@@ -22,6 +22,7 @@ _PAGE_POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 REQUEST_TIMEOUT_S: Final = 10.0
+CONNECTIONS_MAX: Final = 64  # a thread each
 _OF_JOBS: Final[tuple[tuple[str, str, str, Callable[[State], float | None]], ...]] = (
     ("rounds_total", "counter", "Rounds that succeeded.", lambda state: state.rounds),
     ("failures_total", "counter", "Rounds that failed.", lambda state: state.failures),
@@ -44,6 +45,11 @@ _GAUGES: Final = {
 def metrics(schedule: Schedule) -> str:
     """Return the metrics of all jobs. A gauge is that of its job's last round that succeeded."""
     return "".join(f"{line}\n" for line in _lines(schedule))
+
+
+def _refusals(refused: int) -> str:
+    name = "eyot_hub_refused_connections_total"
+    return f"# HELP {name} Connections to this endpoint beyond {CONNECTIONS_MAX}.\n# TYPE {name} counter\n{name} {refused}\n"
 
 
 def _lines(schedule: Schedule) -> Iterator[str]:
@@ -96,7 +102,7 @@ class HealthServer:
             def do_GET(self) -> None:
                 path = self.path.partition("?")[0]
                 if path == "/metrics":
-                    self._answer(200, _TEXT, metrics(schedule))
+                    self._answer(200, _TEXT, metrics(schedule) + _refusals(endpoint.refused))
                 elif path == "/healthz":
                     found = health(schedule)
                     self._answer(200 if found["status"] == "ok" else 503, "application/json", json.dumps(found))
@@ -126,6 +132,25 @@ class HealthServer:
         class Server(ThreadingHTTPServer):
             address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
+            def process_request(self, request: Any, client_address: Any) -> None:
+                if not free.acquire(blocking=False):
+                    endpoint.refused += 1
+                    self.shutdown_request(request)
+                    return
+                try:
+                    super().process_request(request, client_address)
+                except BaseException:  # no thread can be started
+                    free.release()
+                    raise
+
+            def process_request_thread(self, request: Any, client_address: Any) -> None:
+                try:
+                    super().process_request_thread(request, client_address)
+                finally:
+                    free.release()
+
+        endpoint, free = self, threading.BoundedSemaphore(CONNECTIONS_MAX)
+        self.refused = 0  # connections beyond CONNECTIONS_MAX
         self._server = Server((host, port), Handler)
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, name="health", daemon=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ import pytest
 
 from eyot_hub.jobs.config.config import ConfigError
 from eyot_hub.jobs.config.config_file import convert
-from eyot_hub.jobs.health import HealthServer, health, metrics
+from eyot_hub.jobs.health import CONNECTIONS_MAX, HealthServer, health, metrics
 from eyot_hub.jobs.schedule import FAILING, Job, Result, Schedule
 from eyot_hub.json_log import JsonFormatter
 
@@ -154,6 +156,30 @@ def test_endpoint() -> None:
         server.close()
     assert health(schedule)["status"] == "ok"
     assert metrics(schedule).endswith("\n")
+
+
+def test_connections_of_the_endpoint_are_bounded() -> None:
+    """Peers that say nothing hold a thread each, until their time is over; others are refused and counted."""
+    server = HealthServer(Schedule([]), "127.0.0.1", 0)
+    silent: list[socket.socket] = []
+    try:
+        silent += [socket.create_connection(("127.0.0.1", server.port)) for _ in range(CONNECTIONS_MAX)]
+        for _ in range(3):
+            with socket.create_connection(("127.0.0.1", server.port)) as refused:
+                assert refused.recv(1) == b""
+        for one in silent:
+            one.close()
+        until = time.monotonic() + WAIT_S
+        while time.monotonic() < until:  # until a thread has seen the end of its peer
+            try:
+                text = get(server.port, "/metrics")[1]
+            except OSError:
+                continue
+            break
+        assert "eyot_hub_refused_connections_total 0" not in text
+        assert server.refused >= 3
+    finally:
+        server.close()
 
 
 def test_an_endpoint_of_ip_version_6() -> None:
