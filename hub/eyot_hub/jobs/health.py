@@ -131,6 +131,7 @@ class HealthServer:
 
         class Server(ThreadingHTTPServer):
             address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            request_queue_size = CONNECTIONS_MAX  # Python's five let the kernel drop a burst's handshakes, for seconds
 
             def process_request(self, request: Any, client_address: Any) -> None:
                 if not free.acquire(blocking=False):
