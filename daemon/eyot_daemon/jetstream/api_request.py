@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from eyot_daemon.jetstream.nats_headers import level_is_offered
+from eyot_daemon.version import API_LEVEL
 from eyot_store.errors import StoreError
 from eyot_wire.jetstream.error_codes import (
     JSInvalidJSONErr,
@@ -39,7 +40,18 @@ _SPACE = b" \t\r\n"
 class ApiRequest:
     """A request as it arrived, its subject split into `tokens` (`$JS`, `API`, `STREAM`, `INFO`, name, ...)."""
 
-    __slots__ = ("_answered", "body", "endpoint", "header", "jsa", "origin", "reply", "subject", "tokens")
+    __slots__ = (
+        "_answered",
+        "answer_header",
+        "body",
+        "endpoint",
+        "header",
+        "jsa",
+        "origin",
+        "reply",
+        "subject",
+        "tokens",
+    )
 
     def __init__(
         self,
@@ -63,6 +75,8 @@ class ApiRequest:
         self.body = body
         self.origin = origin
         self._answered = answered
+        #: header block of the answer, unless that is an error
+        self.answer_header = b""
 
     def decode(self, kind: type[T], *, strict: bool | None = None) -> T:
         """Decode the body as `kind`. Raises JetStreamError 10025, by default also for unknown members."""
@@ -73,9 +87,9 @@ class ApiRequest:
         except InvalidJson as err:
             raise fail(JSInvalidJSONErr, err=err) from None
 
-    def check_level(self) -> None:
-        """Check the required API level. Raises JetStreamError 10185."""
-        if not level_is_offered(self.header):
+    def check_level(self, level: int = API_LEVEL) -> None:
+        """Check the required API level. Raises JetStreamError 10185 if it is above `level`."""
+        if not level_is_offered(self.header, level):
             raise JetStreamError(error(JSRequiredApiLevelErr))
 
     @property

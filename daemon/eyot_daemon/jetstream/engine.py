@@ -96,9 +96,11 @@ class JetStream:
         self.broker.links.messages_missed = self._downstream_missed
         self._watch_clock_on()
 
-    def _downstream_missed(self, account: Account) -> bool:
+    def _downstream_missed(self, account: Account, compares_identities: bool) -> bool:
         jsa = self.accounts.get(account.name)
-        return jsa is not None and messages_missed(stream.downstream for stream in jsa.streams.values())
+        return jsa is not None and messages_missed(
+            (stream.downstream for stream in jsa.streams.values()), compares_identities=compares_identities
+        )
 
     def add_endpoints(self, endpoints: Iterable[Endpoint]) -> None:
         """Answer these requests in every account, too."""

@@ -26,6 +26,7 @@ BATCH_SEQUENCE = b"Nats-Batch-Sequence"
 BATCH_COMMIT = b"Nats-Batch-Commit"
 REQUIRED_LEVEL = b"Nats-Required-Api-Level"
 REQUEST_INFO = b"Nats-Request-Info"
+STREAM_IDENTITY = b"Nats-Stream-Identity"
 _LEVEL = re.compile(rb"[+-]?[0-9]{1,20}")
 
 #: A number that no sequence has: the value of an unreadable expectation, as in nats-server.
@@ -56,14 +57,14 @@ def parse_seq(text: bytes) -> int:
     return int(text) if text.isdigit() and len(text) <= 20 else NO_SEQ
 
 
-def level_is_offered(header: bytes) -> bool:
-    """Return False if a request or message requires an API level that this server does not have (ADR-44)."""
+def level_is_offered(header: bytes, level: int = API_LEVEL) -> bool:
+    """Return False if a request or message requires an API level above `level` (ADR-44)."""
     if not header:
         return True
     wanted = headers.get(header, REQUIRED_LEVEL)
     if not wanted:
         return True
-    return _LEVEL.fullmatch(wanted) is not None and int(wanted) <= API_LEVEL
+    return _LEVEL.fullmatch(wanted) is not None and int(wanted) <= level
 
 
 #: `Nats-TTL: never`

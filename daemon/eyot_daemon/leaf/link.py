@@ -48,7 +48,7 @@ from eyot_sync.leaf.registry import LinkIdentity
 from eyot_sync.leaf.replication_subjects import denied_downstream, denied_sourcing
 from eyot_sync.leaf.session import LeafSession
 from eyot_sync.link.state import LinkState
-from eyot_sync.sourcing.stale_requests import REFUSAL
+from eyot_sync.sourcing.stale_requests import REFUSAL, compares_identities
 from eyot_wire.frames import LeafMsg, LsAdd, LsDel, Ping
 from eyot_wire.jetstream.native import content_bytes, other_kind
 
@@ -412,7 +412,9 @@ class LeafConnection(LinkDestination):
 
     def _refuse_stale(self, inboxes: list[bytes]) -> None:
         """Refuse requests that the peer's mirrors and sources sent before the link was up, if a downstream of ours is missing."""
-        if self.account is None or not self.links.messages_missed(self.account):
+        if self.account is None:
+            return
+        if not self.links.messages_missed(self.account, compares_identities(self.state.peer_version)):
             return
         inboxes = [inbox for inbox in inboxes if self.accepts(inbox, None)]
         for inbox in inboxes:

@@ -59,8 +59,9 @@ class LeafLinks(Generic[L]):
         self.connections: dict[int, L] = {}
         # One record per remote, whether it is linked or not; accepted links bring their own.
         self.remotes: list[LinkState] = []
-        #: Whether a downstream of this account is missing at present; set by JetStream.
-        self.messages_missed: Callable[[Account], bool] = lambda _: False
+        #: Whether a downstream of this account is missing at present (the flag: at a peer that compares streams' identities);
+        #: set by JetStream.
+        self.messages_missed: Callable[[Account, bool], bool] = lambda _, __: False
         #: By a remote's name: the remaining budget, if it is metered.
         self.metered: dict[str, Callable[[], MeteredStatus | None]] = {}
         #: By a remote's name: when the token that it presents expires, seconds since 1970, 0: never.

@@ -37,11 +37,22 @@ def asks_again_sooner(version: str) -> bool:
     2.11.9 to 2.12.8 and 2.14.0 drop a pending request when a link comes up: a refusal would hit the new request. 2.9
     repeats at once, 2.14.1 and later too; the others after 10 s and more, without a refusal 30 s later.
     """
-    numbers = version.split("-", 1)[0].split(".")
-    if len(numbers) != 3 or not all(number.isdigit() for number in numbers):
-        return False
-    at = tuple(int(number) for number in numbers)
+    at = _numbers(version)
     return not ((2, 11, 9) <= at <= (2, 12, 8) or (2, 13, 0) <= at <= (2, 14, 0)) and at >= (2, 9, 0)
+
+
+def compares_identities(version: str) -> bool:
+    """Return whether a nats-server of this version compares the origin's identity with that of what it has.
+
+    `REFUSAL` makes it repeat the request without: it would not notice that the origin was created again.
+    """
+    return _numbers(version) >= (2, 15, 0)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return major, minor and patch; () for other text."""
+    numbers = version.split("-", 1)[0].split(".")
+    return tuple(int(number) for number in numbers) if len(numbers) == 3 and all(map(str.isdigit, numbers)) else ()
 
 
 class StaleRequests:

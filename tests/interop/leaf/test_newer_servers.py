@@ -83,10 +83,47 @@ async def _resumed(pair: LeafPair, eyot_is: str) -> None:
             await _holds(here, copy, 201, b"after the break")
 
 
-async def _holds(client: Client, stream: str, messages: int, last: bytes) -> None:
+async def _holds(client: Client, stream: str, messages: int, last: bytes, within_s: int = 20) -> None:
     js = client.jetstream(timeout=5)
-    for _ in range(1_000):
+    for _ in range(50 * within_s):
         if (await js.stream_info(stream)).state.messages == messages:
             break
         await asyncio.sleep(0.02)
     assert (await js.get_msg(stream, messages)).data == last
+
+
+def test_a_stream_created_again_is_copied_from_its_beginning(tmp_path: Path) -> None:
+    """A hub of 2.15 learns by the stream's identity that a device was set up anew: the position in the old stream means nothing."""
+    with LeafPair("2.15.1", "eyotd", tmp_path) as pair:
+        pair.play(_before)
+        pair.hub.kill()
+        asyncio.run(_created_again(pair))
+        pair.hub.start()
+        asyncio.run(_after(pair))
+
+
+async def _before(hub: Client, leaf: Client) -> None:
+    origin = StreamSource(name="R", external=ExternalStream(api="$JS.leaf.API"))
+    await _filled(leaf, b"old", 20)
+    await hub.jetstream(timeout=5).add_stream(name="ALL", sources=[origin])
+    await _holds(hub, "ALL", 20, b"old 19")
+
+
+async def _filled(leaf: Client, word: bytes, messages: int) -> None:
+    js = leaf.jetstream(timeout=5)
+    await js.add_stream(name="R", subjects=["r.>"])
+    for number in range(messages):
+        await js.publish("r.a", b"%b %d" % (word, number))
+
+
+async def _created_again(pair: LeafPair) -> None:
+    async with Clients(pair.leaf) as (leaf,):
+        await leaf.jetstream(timeout=5).delete_stream("R")
+        await _filled(leaf, b"new", 30)
+
+
+async def _after(pair: LeafPair) -> None:
+    async with Clients(pair.hub, pair.leaf) as (hub, leaf):
+        await linked(hub, leaf)
+        # A request that was sent before the link was up is repeated after 30 s: refusing it would hide the new identity.
+        await _holds(hub, "ALL", 50, b"new 29", within_s=90)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from support.jetstream.differential import Operation
 from support.jetstream.members import CONSUMER_MEMBERS, FAR, STREAM_MEMBERS
 from support.jetstream.operations import Talker
+from support.servers.newer_nats_server import LEVEL_OF_NOBODY
 
 #: What may stand in the place of any value.
 _VALUES = (
@@ -32,7 +33,7 @@ class OddJson(Talker):
         header = b""
         if self.random.random() < 0.15:
             level = self.random.choice(
-                (b"0", b"4", b"5", b"x", b"-1", b"", b" 2", b"99999999999999999999", b"1.5", b"+3")
+                (b"0", b"4", LEVEL_OF_NOBODY, b"x", b"-1", b"", b" 2", b"99999999999999999999", b"1.5", b"+3")
             )
             header = b"NATS/1.0\r\nNats-Required-Api-Level: %b\r\n\r\n" % level
         text = self.random.choice(_WHOLE) if self.random.random() < 0.15 else self._changed(json.dumps(body))

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from support.jetstream.differential import Ack, Operation, Quiet, Step
 from support.jetstream.members import ACKS, CONSUMER_MEMBERS, FAR, LONG_AGO, PULL_MEMBERS, STREAM_MEMBERS, Members, S
+from support.servers.newer_nats_server import LEVEL_OF_NOBODY
 
 CONSUMERS = ("c1", "c2", "c3")
 
@@ -75,7 +76,7 @@ class Talker:
         payload = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         header = b""
         if self.random.random() < 0.01:
-            level = self.random.choice((b"0", b"1", b"4", b"5", b"x", b"-1"))
+            level = self.random.choice((b"0", b"1", b"4", LEVEL_OF_NOBODY, b"x", b"-1"))
             header = b"NATS/1.0\r\nNats-Required-Api-Level: %b\r\n\r\n" % level
         return Operation(f"$JS.API.{words}", payload, header, reads=reads)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from support.clients.raw_client import RawClient
+from support.servers.newer_nats_server import FOLLOWED, VERSION
 
 #: Subjects of answers, deliveries and republished messages in conversations.
 INBOX, DELIVERED, REPUBLISHED = "I", "dlv", "rp"
@@ -204,11 +205,15 @@ class Peer:
             return {self.name(name): self.common(each, name) for name, each in value.items() if name not in _SET_ASIDE}
         if isinstance(value, list):
             return [self.common(each, key) for each in value]
+        if key == "level" and VERSION != FOLLOWED:  # of the API
+            return "a level"
         if key in _TIMES:
             return "never" if str(value).startswith("0001-") else "a time"
         if isinstance(value, str) and key not in ("hdrs", "data"):
             if key == "_nats.ver":
                 return "a version"
+            if key == "_nats.level" and VERSION != FOLLOWED:
+                return "a level"
             if key in ("request", "response") and value[:1] in "{[":
                 return self.common(_parsed(value.encode()))
             value = ".".join(self.name(token) for token in value.split(".")) if key != "description" else value

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from functools import cache
 from pathlib import Path
 
 from support.servers.nats_server import NatsServer
 
-VERSION = "2.14.6"
+#: The release whose rules Eyot follows.
+FOLLOWED = "2.14.6"
+#: The release that tests compare Eyot with. NATS_SERVER_VERSION=2.15.1 runs them beside another one.
+VERSION = os.environ.get("NATS_SERVER_VERSION", FOLLOWED)
+#: A level of the JetStream API that Eyot does not have, nor the release beside it: 2.15 has level 5.
+LEVEL_OF_NOBODY = b"5" if VERSION == FOLLOWED else b"9"
 _SCRIPT = Path(__file__).parents[3] / "packaging" / "get-nats-server"
 
 

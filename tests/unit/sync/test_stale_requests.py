@@ -6,7 +6,14 @@ import json
 
 import pytest
 
-from eyot_sync.sourcing.stale_requests import GRACE_S, INBOXES_MAX, REFUSAL, StaleRequests, asks_again_sooner
+from eyot_sync.sourcing.stale_requests import (
+    GRACE_S,
+    INBOXES_MAX,
+    REFUSAL,
+    StaleRequests,
+    asks_again_sooner,
+    compares_identities,
+)
 from eyot_wire.frames import LeafMsg
 
 
@@ -65,6 +72,12 @@ def test_servers_that_ask_again_sooner(version: str) -> None:
 @pytest.mark.parametrize("version", ["2.8.4", "2.11.9", "2.11.17", "2.12.0", "2.12.8", "2.14.0", "", "2.14", "x.y.z"])
 def test_servers_that_do_not(version: str) -> None:
     assert not asks_again_sooner(version)
+
+
+def test_servers_that_compare_identities() -> None:
+    """They repeat a refused request without the identity of the stream that they have copied."""
+    assert all(map(compares_identities, ["2.15.0", "2.15.1-RC.1", "3.0.0"]))
+    assert not any(map(compares_identities, ["2.9.10", "2.14.6", "", "2.15", "x.y.z"]))
 
 
 def test_the_refusal_can_be_read() -> None:

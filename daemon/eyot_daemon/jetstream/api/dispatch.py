@@ -220,7 +220,7 @@ class AccountApi:
         if told and failed:
             self._jsa.api_errors += 1
         if request.reply:
-            self._account.publish(request.reply, payload=response)
+            self._account.publish(request.reply, header=b"" if failed else request.answer_header, payload=response)
         if told:
             api_audit(request, response)
 

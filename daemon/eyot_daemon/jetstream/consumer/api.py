@@ -15,8 +15,11 @@ from eyot_daemon.jetstream.api_request import ApiRequest, Endpoint, Handler, att
 from eyot_daemon.jetstream.config.consumer import consumer_level, valid_group
 from eyot_daemon.jetstream.config.rules import with_level
 from eyot_daemon.jetstream.consumer.consumer import Consumer
+from eyot_daemon.jetstream.nats_headers import REQUIRED_LEVEL, STREAM_IDENTITY
 from eyot_daemon.jetstream.sourcing.positions import with_stored_times, with_upstream_positions
+from eyot_daemon.version import API_LEVEL
 from eyot_store.errors import StoreError
+from eyot_wire import headers
 from eyot_wire.jetstream.error_codes import (
     JSConsumerCreateFilterSubjectMismatchErr,
     JSConsumerDurableNameNotInSubjectErr,
@@ -30,6 +33,7 @@ from eyot_wire.jetstream.error_codes import (
     JSConsumerNameContainsPathSeparatorsErr,
     JSConsumerNotFoundErr,
     JSConsumerStoreFailedErrF,
+    JSConsumerStreamIdentityMismatchF,
     JSInvalidJSONErr,
     JSStreamMismatchErr,
     JSStreamReplicasNotSupportedErr,
@@ -50,11 +54,15 @@ from eyot_wire.jetstream.model import (
     ns_to_rfc3339,
     rfc3339_to_ns,
 )
+from eyot_wire.jetstream.stream_source import identity_of
 from eyot_wire.nuid import short_id
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.consumer.consumers import Consumers
+    from eyot_daemon.jetstream.stream.stream import Stream
 
+#: API level of nats-server 2.15, of which Eyot has this part: streams tell their sources their identity.
+IDENTITY_LEVEL = 5
 NAMES_PAGE = 1024
 LIST_PAGE = 256
 
@@ -105,7 +113,7 @@ def _create(consumers: "Consumers", request: ApiRequest) -> None:
     if len(request.tokens) < 5:
         return
     asked = request.decode(CreateConsumerRequest)
-    request.check_level()
+    request.check_level(_level_for(request, asked.config.direct or asked.config.sourcing))
     stream_name = request.tokens[4]
     _check_stream(asked, stream_name)
     config = asked.config
@@ -132,7 +140,7 @@ def _create(consumers: "Consumers", request: ApiRequest) -> None:
 def _create_durable(consumers: "Consumers", request: ApiRequest) -> None:
     """Handle CONSUMER.DURABLE.CREATE.<stream>.<name>."""
     asked = request.decode(CreateConsumerRequest)
-    request.check_level()
+    request.check_level(_level_for(request, asked.config.direct or asked.config.sourcing))
     if len(request.tokens) != 7:
         raise fail(JSConsumerDurableNameNotInSubjectErr)
     stream_name, name = request.tokens[5], request.tokens[6]
@@ -156,10 +164,33 @@ def _check_path(name: str) -> None:
         raise fail(JSConsumerNameContainsPathSeparatorsErr)
 
 
+def _level_for(request: ApiRequest, for_downstream: bool) -> int:
+    """Return the API level that is offered: that of 2.15 to its sources, which want to know the stream's identity."""
+    wants_identity = for_downstream and headers.get(request.header, STREAM_IDENTITY) is not None
+    return IDENTITY_LEVEL if wants_identity else API_LEVEL
+
+
+def _answer_identity(request: ApiRequest, stream: "Stream", *, refuse: bool) -> None:
+    """Tell a source of nats-server 2.15 the stream's identity. Raises JetStreamError 10225 if it expects another one.
+
+    A stream that was created again has another identity: the source copies it from its beginning. A source whose first
+    request was refused (`stale_requests.py`) repeats it for level 4 without an identity, and takes one from the answer.
+    """
+    expected = headers.get(request.header, STREAM_IDENTITY)
+    if expected is None and headers.get(request.header, REQUIRED_LEVEL) is None:
+        return
+    identity = identity_of(ns_to_rfc3339(stream.created_ns)).encode()
+    if refuse and expected not in (None, b"", identity):
+        raise fail(JSConsumerStreamIdentityMismatchF, msg=identity.decode())
+    request.answer_header = headers.build(fields=[(STREAM_IDENTITY.decode(), identity.decode())])
+
+
 def _create_checked(consumers: "Consumers", request: ApiRequest, asked: CreateConsumerRequest) -> None:
     if asked.config.num_replicas > 1:
         raise fail(JSStreamReplicasNotSupportedErr)
     stream = request.stream(asked.stream_name)
+    if asked.config.direct or asked.config.sourcing:
+        _answer_identity(request, stream, refuse=True)
     if asked.config.direct and asked.config.sourcing and asked.config.name:
         # Mirrors and sources of 2.14 request the same name repeatedly; each time they get a consumer of its own.
         asked.config.name += f"-{short_id()}"
@@ -276,7 +307,8 @@ def _reset(consumers: "Consumers", request: ApiRequest) -> None:
     consumer = stream.consumers.get(request.tokens[-1]) if stream is not None else None
     if not isinstance(consumer, Consumer) or not request.reply:
         return
-    request.check_level()
+    request.check_level(_level_for(request, for_downstream=True))
+    _answer_identity(request, consumer.stream, refuse=False)
     if request.body and not request.body.strip():
         raise fail(JSInvalidJSONErr, err="unexpected end of JSON input")
     asked = ResetRequest() if not request.body else request.decode(ResetRequest, strict=False)

@@ -131,6 +131,16 @@ class DownstreamTracker:
         return bool(self._downstreams)
 
     @property
+    def confirmed_at_ns(self) -> int:
+        """Return when a downstream confirmed something last, ns since 1970; 0: never."""
+        return max((each.at_ns for each in self._downstreams.values()), default=0)
+
+    @property
+    def created_ns(self) -> int:
+        """Return when the stream was created, ns since 1970."""
+        return self._stream.log.created_ns
+
+    @property
     def is_single(self) -> bool:
         """Return whether there is one downstream, and its record is certain."""
         return len(self._downstreams) == 1 and not self._to_confirm
@@ -587,7 +597,15 @@ class DownstreamTracker:
         return ""
 
 
-def messages_missed(copied: Iterable[DownstreamTracker]) -> bool:
-    """Return whether a known downstream of these streams has no consumer now. Without any downstream, one may be about to start."""
+def messages_missed(copied: Iterable[DownstreamTracker], *, compares_identities: bool) -> bool:
+    """Return whether a known downstream of these streams has no consumer now. Without any downstream, one may be about to start.
+
+    `compares_identities`: it does so by its pending request. Then False if a stream may have been created again since it
+    was last heard: a stream that nobody reads, and that is younger than the last confirmation of the others.
+    """
     copied = list(copied)
+    if compares_identities:
+        heard_ns = max((one.confirmed_at_ns for one in copied), default=0)
+        if any(not one.known and one.created_ns > heard_ns for one in copied):
+            return False
     return any(one.missed for one in copied) or (bool(copied) and not any(one.known for one in copied))
