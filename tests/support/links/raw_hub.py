@@ -32,9 +32,13 @@ class Hub:
         self.port = self.sock.getsockname()[1]
 
     def accept(self, within_s: float = 20.0) -> Link:
+        """The next link that the leaf node still has: one that waited here for too long, it has given up."""
         self.sock.settimeout(within_s)
-        sock, _ = self.sock.accept()
-        return Link(sock)
+        while True:
+            sock, _ = self.sock.accept()
+            if not _given_up(sock):
+                return Link(sock)
+            sock.close()
 
     def __enter__(self) -> Self:
         return self
@@ -43,6 +47,16 @@ class Hub:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.sock.close()
+
+
+def _given_up(sock: socket.socket) -> bool:
+    """Whether the other end, which says nothing before the INFO, has closed."""
+    try:
+        return not sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
 
 
 class Link(RawLink):
