@@ -38,7 +38,7 @@ from eyot_daemon.net import early_listen
 from eyot_daemon.net.heap import give_back
 from eyot_daemon.net.tls_context import TlsError, TlsSettingError
 from eyot_daemon.process.banner import log_banner, log_warnings
-from eyot_daemon.process.collector import settle
+from eyot_daemon.process.collector import Collector
 from eyot_daemon.process.log_service import LogService
 from eyot_daemon.process.logs import Logs
 from eyot_daemon.process.network_service import NetworkService
@@ -190,8 +190,10 @@ class Server:
         log.info("Server is ready")
         self._system.events.begin_figures()
         self._notifier.ready()
-        settle()
+        collector = Collector()
+        collector.settle()
         give_back()
+        runtime.nursery.start_soon(collector.run)
         watchdog = Watchdog(self._notifier, lambda: self._jetstream.store)
         runtime.nursery.start_soon(watchdog.run)
         runtime.nursery.start_soon(ServiceStatus(self._notifier, watchdog, lambda: status_line(self.broker)).run)

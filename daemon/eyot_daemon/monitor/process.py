@@ -55,7 +55,7 @@ def expvarz() -> Json:
             "Alloc": used,
             "Sys": used,
             "HeapAlloc": used,
-            "HeapObjects": gc.get_freeze_count() + sum(gc.get_count()),
+            "HeapObjects": sys.getallocatedblocks(),
             "NumGC": sum(generation["collections"] for generation in gc.get_stats()),
         },
     }
