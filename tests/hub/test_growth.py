@@ -15,12 +15,12 @@ from msgspec import to_builtins
 
 from eyot_hub.jobs.aggregate import Aggregate
 from eyot_hub.jobs.bronze.bronze import Ingest
+from eyot_hub.jobs.bronze.gaps import Gaps
 from eyot_hub.jobs.bronze.segments import FILES_MAX
 from eyot_hub.jobs.config.config import Config
 from eyot_hub.jobs.config.config_file import convert
 from eyot_hub.jobs.devices.file_summaries import FileSummaries, by_device
 from eyot_hub.jobs.maintenance.maintenance import Maintenance
-from eyot_hub.jobs.run import GapsRounds
 from support.hub.jobs_config import jobs_config
 from support.hub.local_spark import LocalSpark
 from support.hub.object_storage import ObjectStorage
@@ -51,12 +51,12 @@ class Lake:
             Aggregate(SPARK, settings),
             FileSummaries(SPARK, settings),
         )
-        gaps = GapsRounds(SPARK, settings)
+        gaps = Gaps(SPARK, settings)
         self._close = ingest.close
         self.jobs: dict[str, Callable[[], object]] = {
             "ingest": ingest.round,
             "aggregate": aggregate.round,
-            "gaps": gaps.round,
+            "gaps": gaps.run,
             "fleet": lambda: by_device(summaries.found(), (0.5,)),
             "maintain": lambda: list(Maintenance(settings, compact=False).round()),
         }

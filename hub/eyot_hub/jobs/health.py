@@ -90,72 +90,86 @@ def health(schedule: Schedule) -> dict[str, Any]:
     return {"status": "error" if failing or schedule.broken else "ok", "failing": failing, "jobs": jobs}
 
 
+class _Server(ThreadingHTTPServer):
+    """A thread for each connection, at most `CONNECTIONS_MAX`; more are refused and counted."""
+
+    request_queue_size = CONNECTIONS_MAX  # Python's five let the kernel drop a burst's handshakes, for seconds
+
+    def __init__(self, host: str, port: int, schedule: Schedule, page: Path | None) -> None:
+        self.schedule = schedule
+        self.page = page
+        self.refused = 0
+        self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, port), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._free.acquire(blocking=False):
+            self.refused += 1
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread can be started
+            self._free.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = REQUEST_TIMEOUT_S
+
+    def do_GET(self) -> None:
+        path, page = self.path.partition("?")[0], self.server.page
+        if path == "/metrics":
+            self._answer(200, _TEXT, metrics(self.server.schedule) + _refusals(self.server.refused))
+        elif path == "/healthz":
+            found = health(self.server.schedule)
+            self._answer(200 if found["status"] == "ok" else 503, "application/json", json.dumps(found))
+        elif path == "/" and page is not None:
+            try:
+                self._answer(200, _PAGE, page.read_text(encoding="utf-8"))
+            except FileNotFoundError:
+                self._answer(503, _TEXT, "the report is not written yet\n")
+        else:
+            self._answer(404, _TEXT, "/healthz, /metrics, and / where [run] report_path is set\n")
+
+    def _answer(self, status: int, kind: str, text: str) -> None:
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        if kind == _PAGE:
+            self.send_header("Content-Security-Policy", _PAGE_POLICY)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        log.debug(format, *args)
+
+
 class HealthServer:
     """Serves the state of a schedule until `close`."""
 
     def __init__(self, schedule: Schedule, host: str, port: int, page: Path | None = None) -> None:
         """Listen; `page`: the file with the report. Raises OSError."""
-
-        class Handler(BaseHTTPRequestHandler):
-            timeout = REQUEST_TIMEOUT_S
-
-            def do_GET(self) -> None:
-                path = self.path.partition("?")[0]
-                if path == "/metrics":
-                    self._answer(200, _TEXT, metrics(schedule) + _refusals(endpoint.refused))
-                elif path == "/healthz":
-                    found = health(schedule)
-                    self._answer(200 if found["status"] == "ok" else 503, "application/json", json.dumps(found))
-                elif path == "/" and page is not None:
-                    try:
-                        self._answer(200, _PAGE, page.read_text(encoding="utf-8"))
-                    except FileNotFoundError:
-                        self._answer(503, _TEXT, "the report is not written yet\n")
-                else:
-                    self._answer(404, _TEXT, "/healthz, /metrics, and / where [run] report_path is set\n")
-
-            def _answer(self, status: int, kind: str, text: str) -> None:
-                body = text.encode()
-                self.send_response(status)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(body)))
-                self.send_header("Cache-Control", "no-store")
-                self.send_header("X-Content-Type-Options", "nosniff")
-                if kind == _PAGE:
-                    self.send_header("Content-Security-Policy", _PAGE_POLICY)
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                log.debug(format, *args)
-
-        class Server(ThreadingHTTPServer):
-            address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            request_queue_size = CONNECTIONS_MAX  # Python's five let the kernel drop a burst's handshakes, for seconds
-
-            def process_request(self, request: Any, client_address: Any) -> None:
-                if not free.acquire(blocking=False):
-                    endpoint.refused += 1
-                    self.shutdown_request(request)
-                    return
-                try:
-                    super().process_request(request, client_address)
-                except BaseException:  # no thread can be started
-                    free.release()
-                    raise
-
-            def process_request_thread(self, request: Any, client_address: Any) -> None:
-                try:
-                    super().process_request_thread(request, client_address)
-                finally:
-                    free.release()
-
-        endpoint, free = self, threading.BoundedSemaphore(CONNECTIONS_MAX)
-        self.refused = 0  # connections beyond CONNECTIONS_MAX
-        self._server = Server((host, port), Handler)
+        self._server = _Server(host, port, schedule, page)
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, name="health", daemon=True)
         self._thread.start()
+
+    @property
+    def refused(self) -> int:
+        """Connections beyond `CONNECTIONS_MAX`."""
+        return self._server.refused
 
     def close(self) -> None:
         self._server.shutdown()

@@ -6,7 +6,8 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Final
+from functools import partial
+from typing import Final, Generic, TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -25,101 +26,67 @@ from eyot_hub.planning import Planner
 
 log = logging.getLogger(__name__)
 
+J = TypeVar("J")
 STATES: Final = ("synced", "behind", "silent", "unknown")
 
 
-class IngestRounds:
-    """Rounds of ingest; a failure drops the connection."""
+class KeptJob(Generic[J]):
+    """A job that keeps its open tables and connections between rounds, and is made anew after a round that failed."""
 
-    def __init__(self, spark: SparkSession, config: Config) -> None:
-        self._spark = spark
-        self._config = config
-        self._job: Ingest | None = None
+    def __init__(self, make: Callable[[], J], work: Callable[[J], Result], close: Callable[[J], None]) -> None:
+        """`work`: one round."""
+        self._make = make
+        self._work = work
+        self._close = close
+        # All tables exist before the first round: two jobs that create one table would fail.
+        self._job: J | None = make()
 
     def round(self) -> Result:
         if self._job is None:
-            self._job = Ingest(self._spark, self._config)
-        done = self._job.round()
-        return Result(done.rows, again=done.behind > 0, detail=asdict(done) if done.advanced else {})
+            self._job = self._make()
+        return self._work(self._job)
 
     def reset(self) -> None:
         job, self._job = self._job, None
         if job is not None:
-            job.close()
+            self._close(job)
 
 
-class AggregateRounds:
-    """Rounds of aggregate; a failure opens the tables again."""
-
-    def __init__(self, spark: SparkSession, config: Config) -> None:
-        self._spark = spark
-        self._config = config
-        self._job: Aggregate | None = Aggregate(spark, config)
-
-    def round(self) -> Result:
-        if self._job is None:
-            self._job = Aggregate(self._spark, self._config)
-        done = self._job.round()
-        return Result(sum(one.added for one in done.silver), detail=asdict(done) if done.busy else {})
-
-    def reset(self) -> None:
-        self._job = None
+def ingest_round(job: Ingest) -> Result:
+    done = job.round()
+    return Result(done.rows, again=done.behind > 0, detail=asdict(done) if done.advanced else {})
 
 
-class FleetRounds:
-    """The job fleet, with its sums of devices."""
-
-    def __init__(self, spark: SparkSession, config: Config) -> None:
-        self._spark = spark
-        self._config = config
-        self._job: Fleet | None = Fleet(spark, config)
-
-    def round(self) -> Result:
-        if self._job is None:
-            self._job = Fleet(self._spark, self._config)
-        rows = self._job.run()
-        counts = dict.fromkeys(STATES, 0)
-        for row in rows:
-            state = row["state"] or "unknown"
-            counts[state] = counts.get(state, 0) + 1
-        gauges = {("devices", "state", state): float(count) for state, count in counts.items()}
-        return Result(len(rows), detail={"devices": counts}, gauges=gauges)
-
-    def reset(self) -> None:
-        self._job = None
+def aggregate_round(job: Aggregate) -> Result:
+    done = job.round()
+    return Result(sum(one.added for one in done.silver), detail=asdict(done) if done.busy else {})
 
 
-class GapsRounds:
-    """The job gaps, with its tables open: to open one reads all of its log since the last checkpoint."""
-
-    def __init__(self, spark: SparkSession, config: Config) -> None:
-        self._spark = spark
-        self._config = config
-        self._job: Gaps | None = Gaps(spark, config)
-
-    def round(self) -> Result:
-        if self._job is None:
-            self._job = Gaps(self._spark, self._config)
-        report = self._job.run()
-        counts = {status: report.count(status) for status in STATUSES}
-        gauges = {("gap_sequences", "status", status): float(count) for status, count in counts.items()}
-        return Result(detail={"sequences": counts}, gauges=gauges)
-
-    def reset(self) -> None:
-        self._job = None
+def fleet_round(job: Fleet) -> Result:
+    rows = job.run()
+    counts = dict.fromkeys(STATES, 0)
+    for row in rows:
+        state = row["state"] or "unknown"
+        counts[state] = counts.get(state, 0) + 1
+    gauges = {("devices", "state", state): float(count) for state, count in counts.items()}
+    return Result(len(rows), detail={"devices": counts}, gauges=gauges)
 
 
-class LagRounds:
-    """How far the table is behind the streams. It works while ingest fails, too."""
+def gaps_round(job: Gaps) -> Result:
+    report = job.run()
+    counts = {status: report.count(status) for status in STATUSES}
+    gauges = {("gap_sequences", "status", status): float(count) for status, count in counts.items()}
+    return Result(detail={"sequences": counts}, gauges=gauges)
+
+
+class Lag:
+    """How far the table is behind the streams. It is known while ingest fails, too."""
 
     def __init__(self, config: Config) -> None:
         self._table = bronze_table(config)
-        self._config = config
-        self._planner: Planner | None = None
+        self._planner = Planner(config.source())
 
     def round(self) -> Result:
-        if self._planner is None:
-            self._planner = Planner(self._config.source())
         self._table.refresh()
         streams = self._planner.streams(must_exist=False)
         read = {name: table_position(self._table, info)[0] for name, info in streams.items()}
@@ -131,19 +98,18 @@ class LagRounds:
                 gauges["oldest_seconds", "stream", name] = waiting.oldest_s
         return Result(gauges=gauges)
 
-    def reset(self) -> None:
-        planner, self._planner = self._planner, None
-        if planner is not None:
-            planner.close()
+    def close(self) -> None:
+        self._planner.close()
 
 
 def run_jobs(spark: SparkSession, config: Config, stop: Callable[[], bool]) -> list[Job]:
     """Return the jobs that [run] names, in the order in which one needs the other's tables."""
-    run, ingest, lag = config.run, IngestRounds(spark, config), LagRounds(config)
-    aggregate = AggregateRounds(spark, config)
-    # All tables exist before the first job starts: two jobs that create one table would fail.
-    gaps = GapsRounds(spark, config)
-    fleet = FleetRounds(spark, config)
+    run = config.run
+    ingest = KeptJob(partial(Ingest, spark, config), ingest_round, Ingest.close)
+    lag = KeptJob(partial(Lag, config), Lag.round, Lag.close)
+    aggregate = KeptJob(partial(Aggregate, spark, config), aggregate_round, _nothing)
+    gaps = KeptJob(partial(Gaps, spark, config), gaps_round, _nothing)
+    fleet = KeptJob(partial(Fleet, spark, config), fleet_round, _nothing)
     ruled = any(silver.quality for silver in config.silver)
     if ruled:
         Quality(config)
@@ -184,7 +150,7 @@ def run_jobs(spark: SparkSession, config: Config, stop: Callable[[], bool]) -> l
     ]
 
 
-def _nothing() -> None:
+def _nothing(*_: object) -> None:
     pass
 
 

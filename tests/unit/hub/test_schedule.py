@@ -160,7 +160,7 @@ def test_endpoint() -> None:
 
 def test_connections_of_the_endpoint_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Peers that say nothing hold a thread each, until their time is over; others are refused and counted."""
-    monkeypatch.setattr("eyot_hub.jobs.health.REQUEST_TIMEOUT_S", 10 * WAIT_S)
+    monkeypatch.setattr("eyot_hub.jobs.health._Handler.timeout", 10 * WAIT_S)
     server = HealthServer(Schedule([]), "127.0.0.1", 0)
     silent: list[socket.socket] = []
     try:
