@@ -20,7 +20,8 @@ HOW = (
     "A hub and a leaf node with one mirror; messages of 200 bytes are published at the leaf node and each is acknowledged. Figures of the leaf "
     "node. Wake-ups are voluntary context switches of all threads. Written bytes are those that the kernel counts for the process."
 )
-TRICKLE_S = 10
+#: Seconds by messages a second: few messages take longer to use a measurable time.
+TRICKLE_S = {0: 10, 1: 10, 10: 5, 100: 5}
 SETTLE_S = 3.0
 #: Messages of the stream with which a start is measured.
 STORED = 10_000_000
@@ -29,7 +30,6 @@ STORED = 10_000_000
 def measure(scale: float, rounds: int, say: Say, peers: list[str]) -> list[Row]:
     """All rows of the group."""
     notes = Notes(scale)
-    seconds = max(2.0, TRICKLE_S * min(1.0, scale))
 
     def one(peer: str) -> None:
         with running(peer) as node:
@@ -47,8 +47,8 @@ def measure(scale: float, rounds: int, say: Say, peers: list[str]) -> list[Row]:
                 asking = wire.Peer(hub.port)
                 asking.request("$JS.API.STREAM.CREATE.COPY", {"name": "COPY", "storage": "file", "mirror": origin})
                 time.sleep(SETTLE_S)
-                for rate in (0, 1, 10, 100):
-                    _trickle(notes, peer, leaf, rate, seconds)
+                for rate, seconds in TRICKLE_S.items():
+                    _trickle(notes, peer, leaf, rate, max(2.0, seconds * min(1.0, scale)))
                 asking.close()
             finally:
                 leaf.stop()
