@@ -141,6 +141,7 @@ def test_what_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str], s
     assert "there is no gold table 'hour'" in failed(2, "hour", "d1", "value", at)
     assert "'other' is no metric of gold table day" in failed(2, "day", "d1", "other", at)
     assert "gold/day: aggregate has not run yet" in failed(1, "day", "d1", "value", at)
+    assert "no window that ends after the year 9999" in failed(1, "day", "d1", "value", "9999-12-31T23:59:59Z")
     assert not (tmp_path / "lake").exists()
     with pytest.raises(SystemExit) as ended:
         main(["explain", "-c", str(path), "day", "d1", "value", "noon"])

@@ -10,8 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from eyot_hub.errors import HubError
 from eyot_hub.jobs.config.config import Lake
-from eyot_hub.jobs.lake.lake import open_table
+from eyot_hub.jobs.lake.lake import existing_table, open_table
 from eyot_hub.jobs.tables.delta_log import CHECKPOINT_INTERVAL, DeltaLog, statistics
 from eyot_hub.jobs.tables.files import DataFile
 from eyot_hub.jobs.tables.table import TableSpec
@@ -120,3 +121,14 @@ def test_the_log_is_summed_up_often(tmp_path: Path) -> None:
     for number in range(CHECKPOINT_INTERVAL):
         table.commit([], {"eyot:S@1": number})
     assert list((tmp_path / "table" / "_delta_log").glob("*.checkpoint.parquet"))
+
+
+def test_a_damaged_log_is_told_with_its_table(tmp_path: Path) -> None:
+    """Half an entry, as a disk or a copy may leave it: delta-rs tells what is wrong, and not where."""
+    lake = Lake(path=str(tmp_path))
+    root = open_table(lake, "table", SCHEMA).root
+    (Path(root) / "_delta_log" / f"{1:020}.json").write_text('{"add": {"pa')
+    with pytest.raises(HubError, match=f"^table {root}: .*Truncated record"):
+        open_table(lake, "table", SCHEMA)
+    with pytest.raises(HubError, match=f"^table {root}: .*Truncated record"):
+        existing_table(lake, "table")

@@ -255,7 +255,7 @@ def test_months_leave_as_a_whole(tmp_path: Path) -> None:
         ({"devices": ["d*"], "keep": "long"}, r"retention.devices\[0\].keep: 'long' is not a duration"),
         ({"devices": [], "keep": "48h"}, r"retention.devices\[0\].devices: "),
         ({"devices": [""], "keep": "48h"}, r"retention.devices\[0\].devices\[0\]: "),
-        ({"devices": ["d*"]}, r"retention.devices\[0\]: object missing required field `keep`"),
+        ({"devices": ["d*"]}, r"retention.devices\[0\].keep: is missing"),
         ({"devices": ["d*"], "kept": "48h"}, r"retention.devices\[0\].kept: there is no such key, did you mean keep\?"),
     ],
 )

@@ -300,6 +300,7 @@ def test_conditions(config: Config, where: list[str], expected: list[int]) -> No
         ("payload=x", "there is no column 'payload'"),
         ("sequence=x", "'x' is no number"),
         ("sequence>=-1", "'-1' is no number"),
+        ("sequence<=10000000000000000000", "is beyond every sequence"),
         ("date=yesterday", "'yesterday' is no date"),
         ("other=1", "there is no column 'other'"),
     ],

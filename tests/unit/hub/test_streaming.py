@@ -40,3 +40,16 @@ def test_a_slow_start_is_repeated(tmp_path: Path) -> None:
 def test_another_failure_is_raised(tmp_path: Path) -> None:
     with pytest.raises(StreamingQueryException, match="no such stream"):
         started(tmp_path, query("no such stream"), query())
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_stop_ends_the_query(tmp_path: Path, once: bool) -> None:
+    """Also one that would end by itself, with a long backlog hours later."""
+    running = Mock(isActive=True, recentProgress=[], exception=Mock(return_value=None))
+    writer = MagicMock()
+    writer.trigger.return_value = writer
+    writer.start.return_value = running
+    looks = iter([False, True])
+    config = jobs_config("nats://127.0.0.1", tmp_path)
+    run_query(writer, config, once=once, stop=lambda: next(looks), report=lambda _: None)
+    running.stop.assert_called_once_with()

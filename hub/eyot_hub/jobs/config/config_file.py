@@ -40,6 +40,7 @@ _OPEN_TABLES: Final[dict[str, tuple[Any, Any]]] = {
     "properties": (str, str),
 }
 _OF_NAME: Final = "key` in `"
+_MISSING: Final = re.compile(r"Object missing required field `(.*)`")
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`")
 
 
@@ -100,6 +101,9 @@ def _named_key(place: str, parsed: dict[str, Any]) -> str:
 def _misfit(problem: str, key: str) -> str:
     """Describe a mismatch, key first; for an unknown key, suggest a known one."""
     unknown = _UNKNOWN.fullmatch(problem)
+    missing = _MISSING.fullmatch(problem)
+    if missing is not None:
+        return f"{key and f'{key}.'}{missing[1]}: is missing"
     if unknown is None:
         return f"{key or 'file'}: {problem[0].lower()}{problem[1:]}"
     sections = {

@@ -87,8 +87,12 @@ def explain(config: Config, gold: Gold, device: str, metric: str, at_ns: int) ->
     """
     silver = next(one for one in config.silver if one.name == gold.silver)
     window_us = parse_duration_ns(gold.window) // 1000
-    start = _EPOCH + timedelta(microseconds=at_ns // 1000 // window_us * window_us)
-    done = Explanation(gold.name, device, metric, start, start + timedelta(microseconds=window_us))
+    try:
+        start = _EPOCH + timedelta(microseconds=at_ns // 1000 // window_us * window_us)
+        end = start + timedelta(microseconds=window_us)
+    except OverflowError:
+        raise HubError(f"gold/{gold.name} has no window that ends after the year 9999") from None
+    done = Explanation(gold.name, device, metric, start, end)
     counted = _opened(config, "gold", gold.name)
     _read_window(counted, _partition(config, start), done)
     held = _opened(config, "silver", silver.name)

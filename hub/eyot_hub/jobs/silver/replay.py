@@ -71,6 +71,7 @@ class Condition(NamedTuple):
         return fulfilled
 
 
+_DIGITS_MAX: Final = 18  # of a sequence: less than 64 bits, with a sign, hold
 _COMPARE: Final[dict[str, Callable[..., Any]]] = {"=": pc.equal, ">=": pc.greater_equal, "<=": pc.less_equal}
 
 
@@ -88,6 +89,8 @@ def condition(text: str) -> Condition:
     if column in _NUMBERS:
         if not (value.isascii() and value.isdigit()):
             raise ValueError(f"{value!r} is no number")
+        if len(value.lstrip("0")) > _DIGITS_MAX:
+            raise ValueError(f"{value!r} is beyond every sequence")
         return Condition(column, operator, int(value))
     if column == _DATE:
         try:

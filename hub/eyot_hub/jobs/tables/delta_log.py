@@ -16,9 +16,11 @@ from urllib.parse import unquote
 import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
 
+from eyot_hub.causes import cause
+from eyot_hub.errors import HubError
 from eyot_hub.jobs.tables.files import DataFile, filesystem, sync
 from eyot_hub.jobs.tables.table_format import Fenced, TableFile, TableSpec, partition_text
 
@@ -45,10 +47,15 @@ class DeltaLog:
     """The log of one Delta table."""
 
     def __init__(self, spec: TableSpec) -> None:
-        """Open the table. Raises TableNotFoundError."""
+        """Open the table. Raises TableNotFoundError, HubError for a damaged log."""
         self._spec = spec
         self._local = spec.place.local
-        self._delta = DeltaTable(spec.root, storage_options=_options(spec.storage))
+        try:
+            self._delta = DeltaTable(spec.root, storage_options=_options(spec.storage))
+        except TableNotFoundError:
+            raise
+        except DeltaError as error:  # of the log's content, which does not say whose
+            raise HubError(f"table {spec.root}: {cause(error)}") from error
         self._positions: dict[str, int | None] = {}
         self._positions_of = self.version
         self._files: dict[str, TableFile] = {}  # by the path in the log: a file and its statistics never change
