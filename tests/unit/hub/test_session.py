@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from unittest.mock import MagicMock, Mock
 
@@ -39,3 +42,16 @@ def test_settings_of_spark_submit_win(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = dict(call.args for call in builder.config.call_args_list)
     assert chosen["spark.cores.max"] == "2"
     assert not {name for name, _ in submitted} & set(chosen)
+
+
+def test_without_java(tmp_path: Path) -> None:
+    config = tmp_path / "hub.toml"
+    config.write_text(
+        f'[nats]\nservers = "nats://127.0.0.1"\n[lake]\npath = "{tmp_path}/lake"\n[bronze]\nstreams = ["S"]\n'
+    )
+    command = [sys.executable, "-m", "eyot_hub.main", "fleet", "-c", str(config)]
+    environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1].startswith("eyot-hub: Spark's JVM did not start")
+    assert "Traceback" not in ended.stderr

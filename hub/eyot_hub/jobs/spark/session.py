@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from eyot_hub.errors import HubError
@@ -39,7 +40,7 @@ _DEFAULTS: Final = {
 
 
 def session(app_name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """Return the active session or a new one.
+    """Return the active session or a new one. Raises HubError where no JVM can be started.
 
     Only a job that reads by `format("jetstream")` calls `register_source`, which starts Spark SQL: seconds on a cluster.
     """
@@ -58,7 +59,14 @@ def session(app_name: str, settings: Mapping[str, str] | None = None) -> SparkSe
     for name, value in {**_DEFAULTS, **chosen}.items():
         if name not in given:
             builder = builder.config(name, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise HubError(
+            "Spark's JVM did not start, and the lines above tell why. Spark needs Java 17 or later, by JAVA_HOME or PATH"
+        ) from None
 
 
 def _submitted() -> set[str]:
