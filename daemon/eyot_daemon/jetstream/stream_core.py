@@ -22,6 +22,7 @@ from eyot_wire.jetstream.model import ConsumerConfig, ConsumerInfo, PubAckError,
 
 if TYPE_CHECKING:
     from eyot_daemon.router.account import Account
+    from eyot_daemon.router.subscription import Subscription
     from eyot_store.log.log import Log
     from eyot_store.store import Store
     from eyot_store.txn import Txn
@@ -74,10 +75,10 @@ class ConsumerPort(Protocol):
 
     def info(self) -> ConsumerInfo: ...
 
-    def stream_deleted(self, *, told: bool = True) -> None:
-        """End with the stream: answer waiting requests (409 Consumer Deleted), drop subscriptions and timers.
+    def stream_deleted(self) -> list[Subscription]:
+        """End with the stream: answer waiting requests (409 Consumer Deleted), drop timers, publish an advisory.
 
-        The store deletes the consumer together with the stream. `told`: also publish an advisory.
+        The store deletes the consumer together with the stream. Returns the subscriptions, for the caller to retire.
         """
         ...
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from eyot_daemon.jetstream.retention import limits, retention
+from eyot_daemon.router.retired import REMOVED_MAX
 from eyot_store.log import reads as log_reads
 from eyot_store.log import subjects as log_subjects
 from eyot_wire import headers
@@ -283,3 +284,31 @@ def test_counting_from_the_middle_of_a_stream_too_large_to_track(
     assert turns(fixture) >= 1
     answer = json.loads(fixture.answer(reply) or b"{}")
     assert answer["num_pending"] == (16 if filters else 79)
+
+
+def acknowledge(fixture: Fixture, consumer: str) -> int:
+    """Publish an acknowledgement; return how many took it."""
+    return fixture.account.publish(b"$JS.ACK.S.%b.1.1.1.1.0" % consumer.encode(), origin=fixture.client)
+
+
+def test_the_consumers_of_a_deleted_stream_end_at_once_and_their_subscriptions_by_slices(fixture: Fixture) -> None:
+    fixture.create()
+    names = [f"c{number}" for number in range(REMOVED_MAX)]
+    for name in names:
+        config = {"durable_name": name, "ack_policy": "explicit", "deliver_subject": "d", "flow_control": True}
+        config |= {"idle_heartbeat": 1_000_000_000}
+        fixture.request(f"CONSUMER.CREATE.S.{name}", {"stream_name": "S", "config": config})
+    before = len(list(fixture.account.subscriptions()))
+    reply = fixture.publish(b"$JS.API.STREAM.DELETE.S")
+    fixture.commit()
+    assert fixture.answer(reply) is not None
+    left = len(list(fixture.account.subscriptions()))
+    assert before - REMOVED_MAX - 2 <= left < before, "some of them in this turn; two of the stream"
+    assert not any(acknowledge(fixture, name) for name in names)
+    # A stream of the same name has nothing to do with what is left.
+    fixture.create()
+    config = {"durable_name": "c1", "ack_policy": "explicit"}
+    fixture.request("CONSUMER.CREATE.S.c1", {"stream_name": "S", "config": config})
+    fixture.run_on()
+    assert acknowledge(fixture, "c1")
+    assert len(list(fixture.account.subscriptions())) < before - REMOVED_MAX

@@ -6,7 +6,7 @@ a subscription, a timer) is noted at once and processed when the turn ends (`flu
 submit the changed state to the store, set the one timer.
 
 Life cycle: created by `Consumers` (create or restore), `start`, and then `delete` (API or inactivity),
-`stream_deleted`, or `stop`.
+`stream_deleted`, `not_created`, or `stop`.
 """
 
 import logging
@@ -161,10 +161,15 @@ class Consumer:
         else:
             self.stream.retention.drop_unneeded(txn)
 
-    def stream_deleted(self, *, told: bool = True) -> None:
+    def stream_deleted(self) -> list[Subscription]:
+        """End with the stream. Return the subscriptions, for the caller to retire with those of all its consumers."""
+        subs = self._end(deleted=True)
+        self.advisories.deleted()
+        return subs
+
+    def not_created(self) -> None:
+        """End: its creation failed, and nobody was told of it."""
         self._close(deleted=True)
-        if told:
-            self.advisories.deleted()
 
     def stop(self) -> None:
         if not self.closed:
@@ -172,15 +177,21 @@ class Consumer:
             self._close(deleted=False)
 
     def _close(self, *, deleted: bool) -> None:
+        for sub in self._end(deleted=deleted):
+            self.account.unsubscribe(sub)
+
+    def _end(self, *, deleted: bool) -> list[Subscription]:
+        """Stop delivering; return the subscriptions, which are still in the account."""
         self._core.closed = True
         self.delivery.end(deleted=deleted)
-        for sub in self._subs:
-            self.account.acknowledgement_sinks().unregister(sub)
-            self.account.unsubscribe(sub)
+        subs = self._subs.copy()
         self._subs.clear()
+        for sub in subs:
+            self.account.acknowledgement_sinks().unregister(sub)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        return subs
 
     # -- storing ---------------------------------------------------------------------------------------------------
 

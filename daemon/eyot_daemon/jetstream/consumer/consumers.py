@@ -171,7 +171,7 @@ class Consumers:
 
         def settle(failure: StoreError | None) -> None:
             if failure is not None:
-                consumer.stream_deleted(told=False)
+                consumer.not_created()
                 stream.remove_consumer(consumer)
             elif not consumer.closed:
                 # Its start is announced when all earlier messages are on flash: a mirror regards everything before

@@ -28,6 +28,7 @@ from eyot_daemon.jetstream.sourcing.deregistration import stage_deregistrations
 from eyot_daemon.jetstream.stream_core import Batch, CommitCallback, ConsumerPort, Expired, StreamCore
 from eyot_daemon.jetstream.subject_index_loader import SubjectIndexLoader
 from eyot_daemon.jetstream.wall_clock import ClockCredits
+from eyot_daemon.router.retired import retire
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_store.errors import StoreError
 from eyot_wire.frames import Published
@@ -205,8 +206,10 @@ class Stream:
         self._unsubscribe_all()
         self.core.live = False
         self._end_timers()
-        for consumer in list(self._consumers.values()):
-            consumer.stream_deleted()
+        retire(
+            self.broker.later_turns,
+            [sub for consumer in list(self._consumers.values()) for sub in consumer.stream_deleted()],
+        )
         self._consumers.clear()
         self._woken.clear()
         self.downstream.stop()
