@@ -119,7 +119,7 @@ async def test_watchdog(watched: tuple[Notifier, socket.socket], mock_clock: tri
         await passes(2, mock_clock, watchdog, store)
         assert received(sock) == ["STATUS=Serving", "WATCHDOG=1"]
         nursery.cancel_scope.cancel()
-    assert Notifier({"WATCHDOG_USEC": "5", "WATCHDOG_PID": "1"}).watchdog_s == 0.0
+    assert Notifier({"WATCHDOG_USEC": "5", "WATCHDOG_PID": str(os.getpid() + 1)}).watchdog_s == 0.0
     await Watchdog(Notifier({}), lambda: store).run()
 
 
@@ -242,7 +242,7 @@ async def test_the_pid_file_of_a_successor_stays(tmp_path: Path, nursery: trio.N
         assert (tmp_path / "x.pid").read_text() == str(os.getpid())
         assert ports_file.exists()
         if successor:
-            (tmp_path / "x.pid").write_text("1")
+            (tmp_path / "x.pid").write_text(str(os.getpid() + 1))
         files.stop()
         files.stop()
         assert (tmp_path / "x.pid").exists() == successor
