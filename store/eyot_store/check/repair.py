@@ -19,8 +19,9 @@ from eyot_store.errors import StoreError
 from eyot_store.journal.losses import gone_position
 from eyot_store.journal.marker import DOUBTED, Marker
 from eyot_store.options import StoreOptions
+from eyot_store.pages.layout import SEQUENCE_KEY
 from eyot_store.pages.mend import SALVAGED, counters_in, counters_of, examine, replace_records
-from eyot_store.pages.pages import SEQUENCE_KEY, Pages
+from eyot_store.pages.pages import Pages
 from eyot_store.pages.survey import INDEX, survey
 from eyot_store.records.record import Counters, seal
 from eyot_store.records.store_cipher import StoreKeys

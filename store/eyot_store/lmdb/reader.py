@@ -14,7 +14,8 @@ import msgspec
 from eyot_store.environment import Environment, as_store_error
 from eyot_store.errors import StoreError
 from eyot_store.native import count_bytes
-from eyot_store.pages.pages import PageError, SnapshotGoneError, Tree
+from eyot_store.pages.layout import Tree
+from eyot_store.pages.pages import PageError, SnapshotGoneError
 from eyot_store.reader import HEADS_NS_MAX, RECORDS_MAX, SCAN_BYTES_MAX, Reading, keep_within
 from eyot_store.record_run import Weighed
 from eyot_store.records.record import (

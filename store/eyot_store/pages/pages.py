@@ -19,8 +19,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from struct import Struct
-from typing import NamedTuple
 
 from eyot_store.errors import StoreError
 from eyot_store.native import (
@@ -45,69 +43,26 @@ from eyot_store.page_check import (
     OVERFLOW,
     PROBLEMS,
     SUBTREE,
-    WORD,
     Buffer,
 )
+from eyot_store.pages.layout import (
+    HEADER,
+    NO_PAGE,
+    SEQUENCE_KEY,
+    Meta,
+    Tree,
+    db_of,
+    page_number,
+    page_size_of,
+    read_meta,
+    tree_name,
+)
 
-NO_PAGE = (1 << 8 * WORD) - 1
-SEQUENCE_KEY = 8
 DEPTH_MAX = 20
-_LETTER = "Q" if WORD == 8 else "I"
-_DB = Struct(f"=IHH5{_LETTER}")
-_META = Struct(f"=II{_LETTER}{_LETTER}")
-_LAST = Struct(f"=2{_LETTER}")
-_RUN = Struct(f"={_LETTER}HHI")
-_word = Struct(f"={_LETTER}").unpack_from
-_MAGIC = 0xBEEFC0DE
-_VERSION = 1
-_P_META = 0x08
 _KINDS = {MAIN_KEY: 1, ANY_KEY: 2, SEQUENCE_KEY: 3, NUMBER_KEY: 4}
 #: Added to the kind of a leaf that is sound, but whose overflow pages were not looked at.
 _WITHOUT_RUNS = 8
 _MAPPED = sys.maxsize > 1 << 32
-_FREE_FLAGS = 0x08
-
-
-class Db(NamedTuple):
-    """LMDB's record of a tree."""
-
-    flags: int
-    depth: int
-    branches: int
-    leaves: int
-    overflows: int
-    entries: int
-    root: int
-
-
-class Tree(NamedTuple):
-    """A tree of one snapshot."""
-
-    name: str
-    db: Db
-    key_size: int
-    last_pgno: int
-
-
-class Meta(NamedTuple):
-    """A meta page."""
-
-    slot: int
-    page_size: int
-    txnid: int
-    free: Db
-    main: Db
-    last_pgno: int
-
-    @property
-    def free_tree(self) -> Tree:
-        """The list of free pages."""
-        return Tree("list of free pages", self.free, NUMBER_KEY, self.last_pgno)
-
-    @property
-    def main_tree(self) -> Tree:
-        """The unnamed database."""
-        return Tree("main database", self.main, MAIN_KEY, self.last_pgno)
 
 
 class PageError(StoreError):
@@ -130,63 +85,6 @@ class SnapshotGoneError(StoreError):
 
     def __init__(self, txnid: int) -> None:
         super().__init__("io", f"the meta page of commit {txnid} cannot be read")
-
-
-def db_of(data: Buffer, at: int = 0) -> Db:
-    """Return the record of a database."""
-    _, *fields = _DB.unpack_from(data, at)
-    return Db(*fields)
-
-
-def pack_db(db: Db, pad: int = 0) -> bytes:
-    """Return the record of a database as LMDB writes it."""
-    return _DB.pack(pad, *db)
-
-
-def pack_meta(meta: Meta) -> bytes:
-    """Return a whole meta page, as LMDB writes it."""
-    head = _RUN.pack(meta.slot, 0, _P_META, 0)
-    body = _META.pack(_MAGIC, _VERSION, 0, (meta.last_pgno + 1) * meta.page_size)
-    dbs = pack_db(meta.free, meta.page_size) + pack_db(meta.main)
-    return (head + body + dbs + _LAST.pack(meta.last_pgno, meta.txnid)).ljust(meta.page_size, b"\0")
-
-
-EMPTY = Db(0, 0, 0, 0, 0, 0, NO_PAGE)
-
-
-def read_meta(file: int, slot: int, page_size: int) -> Meta | None:
-    """Return the meta page in `slot`, or None."""
-    try:
-        data = os.pread(file, HEADER_SIZE + _META.size + 2 * DB_SIZE + 2 * WORD, slot * page_size)
-    except OSError:
-        return None
-    return _meta_of(data, slot)
-
-
-def _meta_of(data: Buffer, slot: int) -> Meta | None:
-    if len(data) < HEADER_SIZE + _META.size + 2 * DB_SIZE + 2 * WORD:
-        return None
-    number, _, flags, _ = _RUN.unpack_from(data, 0)
-    magic, version, _, _ = _META.unpack_from(data, HEADER_SIZE)
-    at = HEADER_SIZE + _META.size
-    page_size = _DB.unpack_from(data, at)[0]
-    last_pgno, txnid = _LAST.unpack_from(data, at + 2 * DB_SIZE)
-    sound = number == slot and flags == _P_META and magic == _MAGIC and version == _VERSION
-    if not sound or page_size not in (512 << shift for shift in range(7)) or (txnid and txnid & 1 != slot):
-        return None
-    return Meta(slot, page_size, txnid, db_of(data, at), db_of(data, at + DB_SIZE), last_pgno)
-
-
-def page_size_of(file: int) -> int:
-    """Return the size of the file's pages; 0 if no meta page shows it."""
-    first = read_meta(file, 0, 4096)
-    if first is not None:
-        return first.page_size
-    for shift in range(7):
-        second = read_meta(file, 1, 512 << shift)
-        if second is not None and second.page_size == 512 << shift:
-            return second.page_size
-    return 0
 
 
 class Pages:
@@ -268,7 +166,7 @@ class Pages:
             return None
         flags, size, at = data_at(page, index)
         if not flags & SUBTREE or size != DB_SIZE:
-            raise PageError("main database", _word(page)[0], f"{name!r} is not a database")
+            raise PageError("main database", page_number(page)[0], f"{name!r} is not a database")
         return Tree(tree_name(name), db_of(page, at), key_size, meta.last_pgno)
 
     # -- pages ---------------------------------------------------------------------------------------------------------
@@ -340,7 +238,7 @@ class Pages:
                 return
             # It says what is wrong; nothing may be, where the file has grown.
             _, size, at = data_at(page, index)
-            self.check_run(tree, key_at(page, index), _word(page, at)[0], size)
+            self.check_run(tree, key_at(page, index), page_number(page, at)[0], size)
 
     def check_run(self, tree: Tree, key: bytes, pgno: int, size: int) -> int:
         """Return the number of overflow pages from `pgno` on, for data of `size`. Raises PageError."""
@@ -356,7 +254,7 @@ class Pages:
             self._grow()
         if len(head) < HEADER_SIZE or pgno + pages > self._pages:
             raise PageError(tree.name, pgno, "the file ends before it", key, high)
-        number, _, flags, count = _RUN.unpack(head)
+        number, _, flags, count = HEADER.unpack(head)
         if number != pgno or flags != OVERFLOW or count != pages:
             raise PageError(tree.name, pgno, "it is not the overflow page that it should be", key, high)
         return pages
@@ -366,7 +264,7 @@ class Pages:
         flags, size, at = data_at(page, index)
         if not flags & BIG:
             return bytes(page[at : at + size])
-        pgno = _word(page, at)[0]
+        pgno = page_number(page, at)[0]
         self.check_run(tree, key_at(page, index), pgno, size)
         try:
             data = os.pread(self._file, size, pgno * self.page_size + HEADER_SIZE)
@@ -382,8 +280,7 @@ class Pages:
         except OSError:
             return b""
 
-    # -- checks before LMDB calls
-    # ------------------------------------------------------------------------------------------
+    # -- checks before LMDB calls --------------------------------------------------------------------------------------
 
     def _leaf(self, tree: Tree, key: bytes | None, *, runs: bool = True) -> tuple[Buffer, bytes, bytes | None]:
         """Return the leaf that would hold `key` (None: the last one), and the keys that bound it; `runs`: see `sound`."""
@@ -400,12 +297,12 @@ class Pages:
         return self.sound(tree, pgno, min(tree.db.depth, DEPTH_MAX), low, high, runs=runs), low, high
 
     def key(self, tree: Tree | None, key: bytes) -> None:
-        """LMDB is about to look a key up. Raises PageError."""
+        """Check before LMDB looks `key` up. Raises PageError."""
         if tree is not None and tree.db.root != NO_PAGE and not self._knows_way(tree, key):
             self._leaf(tree, key)
 
     def _knows_way(self, tree: Tree, key: bytes) -> bool:
-        """Whether every page that leads to ``key`` was found sound before: then ``_leaf`` would find nothing. Much the cheaper question."""
+        """Return whether every page on the way to `key` was found sound before; much cheaper than `_leaf`, which then finds nothing."""
         db = tree.db
         return db.depth > 0 and way_is_known(
             self._view, self.page_size, self._known, _KINDS[tree.key_size], db.root, min(db.depth, DEPTH_MAX), key
@@ -421,7 +318,7 @@ class Pages:
                 _, low, high = self._leaf(tree, key)
 
     def ahead(self, tree: Tree | None, first: bytes, entries: int) -> None:
-        """LMDB is about to read up to `entries` entries from `first` on. Raises PageError."""
+        """Check before LMDB reads up to `entries` entries from `first` on. Raises PageError."""
         if tree is None or tree.db.root == NO_PAGE:
             return
         _, _, high = self._leaf(tree, first)
@@ -443,10 +340,10 @@ class Pages:
         last = nodes_of(page) - 1
         flags, size, at = data_at(page, last)
         if flags & BIG:
-            self.check_run(tree, key_at(page, last), _word(page, at)[0], size)
+            self.check_run(tree, key_at(page, last), page_number(page, at)[0], size)
 
     def below(self, tree: Tree, end: bytes) -> None:
-        """LMDB is about to read all there is below the key `end`, and the next. Raises PageError."""
+        """Check before LMDB reads all entries below the key `end`, and the next. Raises PageError."""
         if tree.db.root == NO_PAGE:
             return
         _, _, high = self._leaf(tree, b"")
@@ -601,9 +498,3 @@ class Pages:
             if on_damage is None:
                 raise
             on_damage(error)
-
-
-def tree_name(name: bytes) -> str:
-    """Return a database's name for messages."""
-    text = name.decode("ascii", "replace")
-    return "messages" if text.startswith("stream:") else f"database {text}"

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from eyot_store.pages.pages import SEQUENCE_KEY, Pages
+from eyot_store.pages.layout import SEQUENCE_KEY
+from eyot_store.pages.pages import Pages
 from support.clients.raw_client import RawClient
 from support.servers.eyotd import Eyotd
 

@@ -16,7 +16,8 @@ from eyot_store.check.repair import repair
 from eyot_store.environment import messages_db_name
 from eyot_store.journal.losses import gone_in
 from eyot_store.page_check import LEAF, OVERFLOW, WORD
-from eyot_store.pages.pages import SEQUENCE_KEY, PageError, Pages, Tree
+from eyot_store.pages.layout import SEQUENCE_KEY, Tree
+from eyot_store.pages.pages import PageError, Pages
 from eyot_store.pages.survey import survey
 from eyot_store.records.record import pack_u64
 from eyot_store.records.store_cipher import StoreKeys
