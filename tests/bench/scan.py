@@ -10,11 +10,12 @@ import timeit
 from collections.abc import Callable, Iterator
 
 from eyot_wire import frames
-from eyot_wire.jetstream.ack import decode_ack_reply, encode_ack_reply
+from eyot_wire.jetstream.ack import decode_ack_reply
 from eyot_wire.leaf_scanner import LeafScanner
 from eyot_wire.scanner import Scanner
 from eyot_wire.sublist import SubList
 from eyot_wire.transform import Transform
+from support.jetstream.ack_replies import encode_ack_reply
 
 READ_BYTES = 256 * 1024
 PAYLOAD = b"x" * 128

@@ -177,16 +177,6 @@ class Publishes:
         return seqs, size
 
 
-def make_pub(subject: bytes, reply: bytes = b"", header: bytes = b"", payload: bytes = b"") -> Pub:
-    """Make a Pub as the scanner would."""
-    total = len(header) + len(payload)
-    sizes = b"%d %d" % (len(header), total) if header else b"%d" % total
-    lead = (reply + b" " + sizes if reply else sizes) + b"\r\n"
-    skip = (5 if header else 4) + len(subject) + 1
-    line = FrameLine(subject, reply, len(header), total, skip + len(lead), skip)
-    return Pub(line, b"".join((lead, header, payload, b"\r\n")))
-
-
 class Msg(Struct, frozen=True, gc=False):
     """MSG or HMSG as a client receives it."""
 
@@ -222,9 +212,6 @@ class LeafMsg(NamedTuple):
     queues: tuple[bytes, ...] = ()
 
 
-ClientOp = Connect | Pub | Publishes | Sub | Unsub | Ping | Pong | Info | Ok | Err
-ServerOp = Info | Msg | Ping | Pong | Ok | Err
-LeafOp = Info | Connect | LsAdd | LsDel | LeafMsg | Ping | Pong | Ok | Err
 Op = Connect | Info | Ping | Pong | Ok | Err | Pub | Publishes | Sub | Unsub | Msg | LsAdd | LsDel | LeafMsg
 
 

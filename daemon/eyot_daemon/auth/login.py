@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from eyot_daemon.config.accounts import GLOBAL_ACCOUNT
 from eyot_daemon.config.permissions import Permissions
 from eyot_daemon.net.websocket_upgrade import Cookies
 from eyot_wire.info import ClientConnect
@@ -184,27 +183,3 @@ class Authenticator(Protocol):
     def anonymous(self, peer: Peer) -> Login | None:
         """Return the login of a connection that publishes or subscribes before CONNECT; None: refused."""
         ...
-
-
-class _OpenLogin(Struct, frozen=True):
-    account: str = GLOBAL_ACCOUNT
-    user: str = ""
-    permissions: Permissions | None = None
-    external: bool = False
-    expires_in_s: float = 0.0
-    token: UserToken | None = None
-
-
-class OpenDoor:
-    """No configured authentication: every connection is in the global account."""
-
-    auth_required = False
-    wants_nonce = False
-
-    def client(
-        self, connect: ClientConnect, nonce: str, peer: Peer, applicant: Applicant | None = None
-    ) -> Login | Deferred | None:
-        return _OpenLogin()
-
-    def anonymous(self, peer: Peer) -> Login | None:
-        return _OpenLogin()

@@ -417,7 +417,7 @@ class Bridge:
         words = f"{event.reason.name.replace('_', ' ').lower()} (0x{event.reason:02X})"
         text = f"the remote refuses the subscription to {event.filter}: {words} {event.text}".rstrip()
         log.error("Bridge %s: %s", self.options.name, printable(text))
-        self.state.failed(printable(text), "allow it at the remote", self.broker.clock.now_ns())
+        self.state.failed(printable(text), "allow it at the remote")
 
     def _settled(self, connection: BridgeConnection, event: Settled) -> None:
         self._closings.progressed()

@@ -163,7 +163,7 @@ class ReceivedPublishes:
         hold = None
         if packet.qos == 2:
             held = (packet.packet_id, digest_of(packet, topic))
-            connection.session.hold(*held)
+            connection.session.held.hold(*held)
             hold = held if connection.session.persistent else None  # else nothing of the session is on flash
         packet_id = packet.packet_id if packet.qos == 1 else 0
         publication = Publication(
@@ -226,7 +226,7 @@ class ReceivedPublishes:
         """Answer a publish that has its result, and those behind it that wait for their turn."""
         connection = self._connection
         if answer.qos == 2:
-            for waiting in connection.session.hold_settled(answer.packet_id, kept=result.reason < 0x80):
+            for waiting in connection.session.held.settled(answer.packet_id, kept=result.reason < 0x80):
                 waiting(result)
         if connection.closed:
             return
@@ -333,7 +333,7 @@ class ReceivedPublishes:
             self._unreleased.pop(packet_id, None)
             connection.send_packet(encoder.pubcomp(connection.level, packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))
         elif held.committed:
-            session.release(packet_id, partial(self._forgotten, packet_id))
+            session.held.release(packet_id, partial(self._forgotten, packet_id))
 
     def _forgotten(self, packet_id: int, error: str) -> None:
         connection = self._connection

@@ -11,7 +11,8 @@ from eyot_daemon.mqtt.counters import Drops, Traffic
 from eyot_daemon.mqtt.replies import Replies
 from eyot_daemon.mqtt.session_record import NEVER
 from eyot_daemon.mqtt.sessions import AccountSessions, Limits
-from eyot_daemon.mqtt.store import SESSIONS, MqttStore, MqttStoreOptions
+from eyot_daemon.mqtt.store import MqttStore
+from eyot_daemon.mqtt.store_streams import SESSIONS, MqttStoreOptions
 from eyot_daemon.router.providers import MqttFigures
 
 if TYPE_CHECKING:

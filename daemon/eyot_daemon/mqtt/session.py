@@ -4,10 +4,6 @@ A session outlives its connection if the client asked for that (MQTT 5: an expir
 Such a persistent session gets messages of QoS 1 and 2 through its queue on flash, one copy each, in the order of the
 stream; they are acknowledged there when the client has acknowledged them. Other sessions end with their connection and
 get them from memory.
-
-Packet identifiers of queued messages follow from the sequence in the stream, so that they are the same after a restart
-or a power cut without being stored [MQTT-4.4.0-1]: `sequence % QUEUED_IDS + 1`. Identifiers above are given to messages
-from memory: retained ones, and those of groups. Sessions that are not persistent have no queue, and give any.
 """
 
 from __future__ import annotations
@@ -15,12 +11,13 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eyot_daemon.mqtt import message
 from eyot_daemon.mqtt.counters import Drops
 from eyot_daemon.mqtt.fifo import Fifo
+from eyot_daemon.mqtt.flight import LAST_ID, QUEUED_IDS, Flight, Phase, Source
+from eyot_daemon.mqtt.held_publishes import HeldPublishes
 from eyot_daemon.mqtt.session_link import BACKLOG_BYTES, Outgoing, Queued, SessionLink
 from eyot_daemon.mqtt.session_record import SessionRecord, SubOptions
 from eyot_wire.mqtt import topics
@@ -29,73 +26,22 @@ from eyot_wire.mqtt.reason_codes import ReasonCode
 from eyot_wire.subject import matches
 
 if TYPE_CHECKING:
-    from eyot_daemon.mqtt.publication import Result
     from eyot_daemon.mqtt.session_queue import QueueMember, SessionQueue
     from eyot_daemon.mqtt.store import MqttStore
     from eyot_daemon.router.access import Access
 
 log = logging.getLogger("eyot.mqtt")
 
-#: Identifiers of queued messages are 1 to this; those above are for messages from memory.
-QUEUED_IDS: Final = 61_440
-LAST_ID: Final = 65_535
 #: The most bytes that a queue may hand over before the client has read what was sent.
 PULL_BYTES: Final = 1 << 20
 
 
-class Phase(Enum):
-    """How far a message of QoS 1 or 2 has come: the packet that was sent last."""
+class SessionLimits(NamedTuple):
+    """Bounds of one session: messages on their way, and messages and bytes that wait in memory."""
 
-    PUBLISH = "publish"
-    #: PUBREC came, its record is on the way to flash
-    RECEIVED = "received"
-    PUBREL = "pubrel"
-
-
-class Source(Protocol):
-    """A queue that a message came from."""
-
-    @property
-    def ack(self) -> Callable[[int], bool]:
-        """Have the queue forget the message of this sequence; False: it was not handed over, or was taken back."""
-        ...
-
-
-class Flight:
-    """A message on its way to the client. `sseq` and `source`: its sequence in a queue, 0 and None for one from memory."""
-
-    __slots__ = ("message", "packet_id", "phase", "source", "sseq")
-
-    def __init__(
-        self,
-        packet_id: int,
-        outgoing: Outgoing | None,
-        sseq: int = 0,
-        source: Source | None = None,
-        phase: Phase = Phase.PUBLISH,
-    ) -> None:
-        self.packet_id = packet_id
-        self.sseq = sseq
-        self.source = source
-        #: None once the client has it: only the PUBREL remains
-        self.message = outgoing
-        self.phase = phase
-
-
-class Held:
-    """A publish of QoS 2 that the client has not released: its identifier stands for this message and no other.
-
-    `committed`: it is on flash, and PUBREC was sent. `waiting`: called with the result of the commit.
-    """
-
-    __slots__ = ("committed", "digest", "released", "releasing", "waiting")
-
-    def __init__(self, digest: bytes, *, committed: bool = False) -> None:
-        self.digest = digest
-        self.committed = committed
-        self.releasing = False
-        self.released: Callable[[str], None] | None = None
-        self.waiting: list[Callable[[Result], None]] = []
+    window: int
+    messages: int
+    bytes: int
 
 
 class Session:
@@ -161,8 +107,8 @@ class Session:
         self.shared: dict[str, QueueMember] = {}
         #: messages of these that wait for room in the window
         self._waiting_shared: Fifo[tuple[QueueMember, int, Outgoing]] = Fifo()
-        #: QoS 2 publishes of the client that are not released, by packet identifier
-        self.held: dict[int, Held] = {}
+        #: QoS 2 publishes of the client that are not released
+        self.held = HeldPublishes(record, store if persistent else None)
         #: queued messages of QoS 2 that the client has, but the queue does not know that yet: packet identifier by sequence
         self._received_seqs: dict[int, int] = {}
         #: queued messages up to this sequence may have been sent before a crash: deliveries are noted after the sending
@@ -498,47 +444,6 @@ class Session:
             self._launch_shared(*self._waiting_shared.popleft())
         self.pull()
 
-    # -- QoS 2 of the client -------------------------------------------------------------------------------------------
-
-    def hold(self, packet_id: int, digest: bytes) -> None:
-        """Note a publish of QoS 2 before it is on flash: its repetition may come meanwhile."""
-        self.held[packet_id] = Held(digest)
-
-    def hold_settled(self, packet_id: int, *, kept: bool) -> list[Callable[[Result], None]]:
-        """Note that the publish is on flash, or was refused and is forgotten; return who waits for that."""
-        held = self.held.get(packet_id)
-        if held is None or held.committed:
-            return []
-        held.committed = True
-        if not kept:
-            del self.held[packet_id]
-        waiting, held.waiting = held.waiting, []
-        return waiting
-
-    def release(self, packet_id: int, done: Callable[[str], None]) -> None:
-        """PUBREL: forget the identifier; `done` when that is on flash.
-
-        Of repetitions meanwhile, only the last is answered: it may have come over a new connection.
-        """
-        held = self.held[packet_id]
-        held.released = done
-        if held.releasing:
-            return
-
-        def released(error: str) -> None:
-            held.releasing = False
-            if not error and self.held.get(packet_id) is held:
-                del self.held[packet_id]
-            if held.released is not None:
-                held.released(error)
-                held.released = None
-
-        held.releasing = True
-        if self.persistent:
-            self._store.release(self.record, packet_id, released)
-        else:
-            released("")
-
     # -- connections ---------------------------------------------------------------------------------------------------
 
     def attach(self, link: SessionLink) -> None:
@@ -603,17 +508,9 @@ class Session:
         `sent_upto`: the last sequence that may have been sent without a note of it on flash [MQTT-3.3.1-1].
         """
         self._sent_upto = sent_upto
-        self.held = {packet_id: Held(digest, committed=True) for packet_id, digest in held.items()}
+        self.held.restore(held)
         for packet_id, sseq in pubrels.items():
             source = self.queue if sseq else None
             self.flights[packet_id] = Flight(packet_id, None, sseq, source, Phase.PUBREL)
             if self.queue is not None and self.queue.owes(sseq):
                 self._received_seqs[sseq] = packet_id
-
-
-class SessionLimits(NamedTuple):
-    """Bounds of one session: messages on their way, and messages and bytes that wait in memory."""
-
-    window: int
-    messages: int
-    bytes: int

@@ -13,7 +13,7 @@ from eyot_daemon.mqtt.session import Session, SessionLimits
 from eyot_daemon.mqtt.session_link import Queued
 from eyot_daemon.mqtt.session_queue import QUEUE_PREFIX
 from eyot_daemon.mqtt.session_record import NEVER, SessionRecord, StoredWill
-from eyot_daemon.mqtt.store import MqttStoreOptions
+from eyot_daemon.mqtt.store_streams import MqttStoreOptions
 from eyot_daemon.mqtt.stored_topics import StoredTopics
 from eyot_daemon.mqtt.sys_topics import SysTopics
 from eyot_daemon.mqtt.will import publication_of

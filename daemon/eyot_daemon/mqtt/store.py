@@ -18,7 +18,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -27,6 +27,7 @@ from eyot_daemon.jetstream.ingest.joint import Change, JointPublish, JointStream
 from eyot_daemon.jetstream.ingest.stream_ingest import SubjectRemoval
 from eyot_daemon.mqtt.counters import Drops
 from eyot_daemon.mqtt.gathered_run import GatheredRun, RunTargets
+from eyot_daemon.mqtt.packet_ids import PacketIdChange, StoredPacketIds
 from eyot_daemon.mqtt.retained_store import RETAINED_PREFIX, Retained
 from eyot_daemon.mqtt.session_queue import (
     QUEUE_PREFIX,
@@ -43,15 +44,13 @@ from eyot_daemon.mqtt.session_record import (
     SessionRecord,
     decode_record,
     encode_record,
-    position_key,
-    read_position,
     session_hash,
 )
+from eyot_daemon.mqtt.store_streams import MqttStoreOptions, open_streams, set_bounds
 from eyot_store.errors import StoreError
 from eyot_wire.frames import Published
 from eyot_wire.jetstream.error_codes import JSStreamStoreFailedF
-from eyot_wire.jetstream.errors import ApiError, JetStreamError, error
-from eyot_wire.jetstream.model import NS_PER_S, StreamConfig
+from eyot_wire.jetstream.errors import ApiError, error
 from eyot_wire.nuid import DIGITS, nuid
 from eyot_wire.quoting import printable
 from eyot_wire.sublist import SubList
@@ -68,63 +67,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("eyot.mqtt")
 
-SESSIONS: Final = "$MQTT_sess"
-QUEUED: Final = "$MQTT_msgs"
-RETAINED_STREAM: Final = "$MQTT_rmsgs"
 _SHARED: Final = "share_"
 #: Records that are read in one turn at the start.
 SLICE: Final = 256
-
-
-class MqttStoreOptions(NamedTuple):
-    """Bounds of each queue, of all queues of an account together, and of its retained messages.
-
-    -1 messages or bytes: no bound; ages in seconds, 0: none.
-    """
-
-    queue_msgs: int = 100_000
-    queue_bytes: int = 64 << 20
-    queue_age_s: int = 0
-    queued_msgs: int = -1
-    queued_bytes: int = -1
-    retained_msgs: int = -1
-    retained_bytes: int = -1
-    retained_age_s: int = 0
-
-    def configs(self) -> list[StreamConfig]:
-        """Return the configurations of the streams: sessions, queued messages, retained messages."""
-        return [
-            StreamConfig(name=SESSIONS, subjects=["$MQTT.sess.>"], max_msgs_per_subject=1),
-            StreamConfig(
-                name=QUEUED,
-                subjects=["$MQTT.msgs.>"],
-                retention="interest",
-                max_age=self.queue_age_s * NS_PER_S,
-                allow_msg_ttl=True,
-            ),
-            StreamConfig(
-                name=RETAINED_STREAM,
-                subjects=["$MQTT.rmsgs.>"],
-                max_msgs_per_subject=1,
-                discard="new",
-                max_msgs=self.retained_msgs,
-                max_bytes=self.retained_bytes,
-                max_age=self.retained_age_s * NS_PER_S,
-                allow_msg_ttl=True,
-            ),
-        ]
-
-
-def _with_bounds(there: StreamConfig, wanted: StreamConfig) -> StreamConfig:
-    """Return the configuration of a stream with wanted bounds; `there` itself if it has them."""
-    bounds: dict[str, int | bool] = {name: getattr(wanted, name) or -1 for name in ("max_msgs", "max_bytes")}
-    bounds["max_age"] = wanted.max_age
-    bounds["allow_msg_ttl"] = there.allow_msg_ttl or wanted.allow_msg_ttl
-    if all(getattr(there, name) == bound for name, bound in bounds.items()):
-        return there
-    # These streams have no message ids, but a window must not be longer than the age.
-    window = min(there.duplicate_window, wanted.max_age) if wanted.max_age else there.duplicate_window
-    return msgspec.structs.replace(there, **bounds, duplicate_window=window)
 
 
 class _Left:
@@ -142,6 +87,7 @@ class MqttStore:
     """The store of one account; `open` first. All methods belong to the loop's thread."""
 
     retained: Retained
+    _packet_ids: StoredPacketIds
 
     def __init__(
         self, jsa: JetStreamAccount, consumers: Consumers, options: MqttStoreOptions, drops: Drops | None = None
@@ -156,8 +102,6 @@ class MqttStore:
         self._records: list[SessionRecord] = []
         #: client id by its hash
         self._ids: dict[str, str] = {}
-        #: identifiers on flash or on the way there: kind -> hash of the session -> packet id -> value
-        self._positions: dict[bytes, dict[str, dict[int, bytes]]] = {HELD: {}, PUBREL: {}}
         #: hashes of sessions that could not be deleted: the next one of that id deletes what is left
         self._undeleted: dict[str, _Left] = {}
         self._queues: dict[str, SessionQueue] = {}
@@ -171,37 +115,7 @@ class MqttStore:
         if not self.jsa.enabled:
             done(f"MQTT needs JetStream, which is not enabled for account {self.jsa.account.name}")
             return
-        self._make(self.options.configs(), [], done)
-
-    def _make(self, wanted: list[StreamConfig], made: list[Stream], done: Done) -> None:
-        """Find or make one stream after the other."""
-        if not wanted:
-            self._made(made, done)
-            return
-        config = wanted[0]
-
-        def settled(stream: Stream, failure: StoreError | None) -> None:
-            if failure is not None:
-                done(f"stream {config.name} cannot be stored: {failure.message}")
-            else:
-                self._make(wanted[1:], [*made, stream], done)
-
-        try:
-            existing = self.jsa.streams.get(config.name)
-            if existing is None:
-                self.jsa.create_stream(config, pedantic=False, storage_named=True, done=settled)
-                return
-            there = existing.config
-            if (there.subjects, there.retention) != (config.subjects, config.retention):
-                done(f"stream {config.name} is not one of MQTT: its subjects or its retention differ")
-                return
-            changed = _with_bounds(there, config)
-            if changed is there:
-                existing.after_commits(lambda failure: settled(existing, failure))
-                return
-            self.jsa.update_stream(existing, changed, pedantic=False, done=settled)
-        except JetStreamError as refused:
-            done(f"stream {config.name} for MQTT is refused: {refused.api_error.description}")
+        open_streams(self.jsa, self.options, lambda made: self._made(made, done), done)
 
     def _made(self, made: list[Stream], done: Done) -> None:
         self._sessions, self._queued, self._retained_stream = made
@@ -213,15 +127,10 @@ class MqttStore:
         context.msgs_max, context.bytes_max = self.options.queue_msgs, self.options.queue_bytes
         self._has_streams = True
         try:
-            found = self._sessions.log.positions()
+            self._packet_ids = StoredPacketIds(self._sessions.log)
         except StoreError as failure:
             done(f"the identifiers of sessions cannot be read: {failure.message}")
             return
-        for key, value in found.items():
-            read = read_position(key)
-            if read is not None:
-                kind, session, packet_id = read
-                self._positions[kind].setdefault(session, {})[packet_id] = value
         self._read_records(1, done)
 
     def _read_records(self, seq: int, done: Done) -> None:
@@ -258,16 +167,7 @@ class MqttStore:
             for consumer in self._queued.consumers.values()
             if isinstance(consumer, Consumer) and consumer.internal and consumer.name not in named
         ]
-        lost = [
-            position_key(kind, session, packet_id)
-            for kind, sessions in self._positions.items()
-            for session, numbers in sessions.items()
-            if session not in self._ids
-            for packet_id in numbers
-        ]
-        for sessions in self._positions.values():
-            for session in [each for each in sessions if each not in self._ids]:
-                del sessions[session]
+        lost = self._packet_ids.forget_others(self._ids)
         if not orphans and not lost:
             done("")
             return
@@ -275,8 +175,7 @@ class MqttStore:
         def stage(txn: Txn) -> None:
             for consumer in orphans:
                 consumer.stage_delete(txn)
-            for key in lost:
-                self._sessions.log.delete_position(txn, key)
+            self._packet_ids.stage_removal(txn, lost)
 
         self._joint.publish((), lambda refused: done(_text(refused)), extra=stage)
 
@@ -305,13 +204,7 @@ class MqttStore:
         if not self._has_streams:
             return
         self._context.msgs_max, self._context.bytes_max = options.queue_msgs, options.queue_bytes
-        for stream, wanted in zip((self._queued, self._retained_stream), options.configs()[1:], strict=True):
-            changed = _with_bounds(stream.config, wanted)
-            if changed is not stream.config:
-                try:
-                    self.jsa.update_stream(stream, changed, pedantic=False, done=_log_update)
-                except JetStreamError as refused:
-                    log.error("Stream %s keeps its bounds: %s", stream.name, refused.api_error.description)
+        set_bounds(self.jsa, (self._queued, self._retained_stream), options)
 
     def _queued_expired(self, gone: Sequence[Expired]) -> None:
         """Count out what has left `$MQTT_msgs` for its age, for each queue that still had it to deliver."""
@@ -369,12 +262,7 @@ class MqttStore:
         queue = self._queues.pop(record.queue, None)
         if queue is not None:
             queue.close()
-        keys = [
-            position_key(kind, session, packet_id)
-            for kind, sessions in self._positions.items()
-            for packet_id in sessions.pop(session, {})
-        ]
-        left = _Left(keys, record.queue)
+        left = _Left(self._packet_ids.forget(session), record.queue)
         del self._ids[session]
 
         def settled(refused: ApiError | None) -> None:
@@ -388,8 +276,7 @@ class MqttStore:
 
     def _stage_forget(self, left: _Left, txn: Txn) -> None:
         """Stage the removal of a session's packet identifiers and of its queue."""
-        for key in left.keys:
-            self._sessions.log.delete_position(txn, key)
+        self._packet_ids.stage_removal(txn, left.keys)
         consumer = left.consumer or self._queued.consumers.get(left.queue)
         if isinstance(consumer, Consumer):
             left.consumer = consumer  # the stream forgets it at once
@@ -403,51 +290,37 @@ class MqttStore:
 
     def held_ids(self, record: SessionRecord) -> dict[int, bytes]:
         """Return the QoS 2 publishes of the client that are not released: digests by packet identifier."""
-        return dict(self._positions[HELD].get(session_hash(record.client_id), {}))
+        return self._packet_ids.of(HELD, session_hash(record.client_id))
 
     def release(self, record: SessionRecord, packet_id: int, done: Done) -> None:
         """Remove a held identifier; `done` when it is gone from flash: PUBCOMP may be sent."""
-        self._remove_position(HELD, record, packet_id, done)
+        self._store_packet_id(self._packet_ids.remove(HELD, session_hash(record.client_id), packet_id), done)
 
     def put_pubrel(self, record: SessionRecord, packet_id: int, sseq: int, done: Done) -> None:
         """Note that the client has the queued message `sseq`; `done` when it is on flash: PUBREL may be sent."""
-        session, value = session_hash(record.client_id), b"%d" % sseq
-        known = self._positions[PUBREL].setdefault(session, {})
-        known[packet_id] = value
-        key = position_key(PUBREL, session, packet_id)
-
-        def settled(refused: ApiError | None) -> None:
-            if refused is not None and known.get(packet_id) == value:
-                del known[packet_id]
-            done(_text(refused))
-
-        self._joint.publish((), settled, extra=lambda txn: self._sessions.log.put_position(txn, key, value))
+        change = self._packet_ids.put(PUBREL, session_hash(record.client_id), packet_id, b"%d" % sseq)
+        self._store_packet_id(change, done)
 
     def remove_pubrel(self, record: SessionRecord, packet_id: int, sseq: int) -> None:
         """Remove a PUBREL that was answered; after a power cut it may be sent again. Not one for another message."""
-        if self._positions[PUBREL].get(session_hash(record.client_id), {}).get(packet_id) != b"%d" % sseq:
-            return
-        self._remove_position(PUBREL, record, packet_id, lambda error: None)
+        session = session_hash(record.client_id)
+        if self._packet_ids.get(PUBREL, session, packet_id) == b"%d" % sseq:
+            self._store_packet_id(self._packet_ids.remove(PUBREL, session, packet_id), lambda error: None)
 
     def pubrels(self, record: SessionRecord) -> dict[int, int]:
         """Return the PUBRELs that are not answered: sequence of the message by packet identifier."""
-        known = self._positions[PUBREL].get(session_hash(record.client_id), {})
-        return {packet_id: int(value) for packet_id, value in known.items()}
+        stored = self._packet_ids.of(PUBREL, session_hash(record.client_id))
+        return {packet_id: int(value) for packet_id, value in stored.items()}
 
-    def _remove_position(self, kind: bytes, record: SessionRecord, packet_id: int, done: Done) -> None:
-        session = session_hash(record.client_id)
-        known = self._positions[kind].get(session, {})
-        value = known.pop(packet_id, None)
-        if not known:
-            self._positions[kind].pop(session, None)
-        key = position_key(kind, session, packet_id)
+    def _store_packet_id(self, change: PacketIdChange, done: Done) -> None:
+        """Make a change in a transaction of its own."""
 
         def settled(refused: ApiError | None) -> None:
-            if refused is not None and value is not None:
-                self._positions[kind].setdefault(session, {}).setdefault(packet_id, value)
+            if refused is not None:
+                change.undo()
             done(_text(refused))
 
-        self._joint.publish((), settled, extra=lambda txn: self._sessions.log.delete_position(txn, key))
+        self._joint.publish((), settled, extra=change.stage)
 
     # -- publishing --------------------------------------------------------------------------------------------------
 
@@ -491,14 +364,17 @@ class MqttStore:
         size = 0 if queue is None else len(queue.subject) + len(queue.header) + len(queue.payload)
         for each in queues:
             each.count(1, size)
-        put = self._hold(*hold) if hold is not None else None
+        held: PacketIdChange | None = None
+        if hold is not None:
+            record, packet_id, digest = hold
+            held = self._packet_ids.put(HELD, session_hash(record.client_id), packet_id, digest)
 
         def settled(refused: ApiError | None) -> None:
             if refused is not None:
                 for each in queues:
                     each.count(-1, -size)
-                if hold is not None:
-                    self._unhold(*hold)
+                if held is not None:
+                    held.undo()
             else:
                 for each in queues:
                     each.wake()
@@ -506,7 +382,7 @@ class MqttStore:
                     self.retained.stored(retain.subject, retain.header)
             done(refused)
 
-        self._joint.publish(changes, settled, extra=put)
+        self._joint.publish(changes, settled, extra=None if held is None else held.stage)
 
     def filters_of(self, queue_subject: bytes) -> Match[QueueFilter]:
         """Return the filters of the queues that take a subject, which has QUEUE_PREFIX; the same object while they are the same."""
@@ -545,17 +421,6 @@ class MqttStore:
         gathered.add(targets.subjects, header, run.payloads, done)
         return True
 
-    def _hold(self, record: SessionRecord, packet_id: int, digest: bytes) -> Callable[[Txn], None]:
-        session = session_hash(record.client_id)
-        self._positions[HELD].setdefault(session, {})[packet_id] = digest
-        key = position_key(HELD, session, packet_id)
-        return lambda txn: self._sessions.log.put_position(txn, key, digest)
-
-    def _unhold(self, record: SessionRecord, packet_id: int, digest: bytes) -> None:
-        known = self._positions[HELD].get(session_hash(record.client_id), {})
-        if known.get(packet_id) == digest:
-            del known[packet_id]
-
     # -- queues ------------------------------------------------------------------------------------------------------
 
     @property
@@ -588,11 +453,6 @@ class MqttStore:
         if self._shared.get(queue.name) is queue:
             del self._shared[queue.name]
         queue.delete(done)
-
-
-def _log_update(stream: Stream, failure: StoreError | None) -> None:
-    if failure is not None:
-        log.error("Stream %s keeps its bounds: %s", stream.name, failure.message)
 
 
 def _shared_parts(topic_filter: str) -> tuple[str, str] | None:

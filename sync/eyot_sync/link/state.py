@@ -70,13 +70,11 @@ class LinkState:
     attempts: int = 0
     connects: int = 0
     last_error: str = ""
-    last_error_ns: int = 0
     remedy: str = ""
     next_attempt_ns: int = 0
     last_heard_ns: int = 0
     rtt_s: float | None = None
     peer_name: str = ""
-    peer_id: str = ""
     peer_version: str = ""
     peer_domain: str = ""
     peer_cluster: str = ""
@@ -120,7 +118,6 @@ class LinkState:
         """Record the peer, and the link's local account. `is_spoke`: the peer is upstream."""
         self.account = account
         self.peer_name = peer.server_name
-        self.peer_id = peer.server_id
         self.peer_version = peer.version
         self.peer_domain = peer.domain
         self.peer_cluster = peer.peer.cluster
@@ -146,7 +143,6 @@ class LinkState:
             if not self.twin_by_interest:
                 self.twin = ""
 
-    def failed(self, error: str, remedy: str, now_ns: int) -> None:
+    def failed(self, error: str, remedy: str) -> None:
         self.last_error = error
         self.remedy = remedy
-        self.last_error_ns = now_ns

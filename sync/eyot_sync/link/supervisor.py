@@ -163,7 +163,7 @@ class LinkSupervisor:
         now_ns = self._clock.now_ns()
         repeated = end.reason == state.last_error and not end.established
         state.went_down(now_ns)
-        state.failed(end.reason, self._remedy(end.reason), now_ns)
+        state.failed(end.reason, self._remedy(end.reason))
         title = self.spec.title
         if title and end.established:
             log.warning("%s: connection to %s closed: %s", title, address, end.reason)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from eyot_daemon.auth.login import OpenDoor, Peer
+from eyot_daemon.auth.login import Peer
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.client.connection import ClientConnection
 from support.clients.plain_transport import Wire
 from support.clients.turns import Turns
+from support.servers.open_door import OpenDoor
 
 
 class ClientTurns(Turns):

@@ -8,7 +8,7 @@ from eyot_daemon.config.options import Options
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.account_setup import set_up_accounts
 from eyot_daemon.router.broker import Broker
-from eyot_daemon.turn.clock import ManualClock
+from support.manual_clock import ManualClock
 
 
 class Receiver(Protocol):

@@ -18,9 +18,9 @@ from eyot_daemon.jetstream.engine import JetStream
 from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.broker import Broker
-from eyot_daemon.turn.clock import ManualClock
 from eyot_store import Store, StoreOptions
 from support.clients.destinations import Client, Recorder
+from support.manual_clock import ManualClock
 
 OPTIONS = StoreOptions(inline=True, flush=False, map_size=8 << 20)
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from eyot_daemon.auth.login import MQTT, OpenDoor, Peer
+from eyot_daemon.auth.login import MQTT, Peer
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.config.mqtt import MqttOptions
 from eyot_daemon.mqtt.connection import MqttConnection
@@ -25,6 +25,7 @@ from support.clients.plain_transport import Wire
 from support.jetstream.fixture import Fixture
 from support.mqtt.answers import check_form
 from support.mqtt.raw_mqtt import Got, RawMqtt
+from support.servers.open_door import OpenDoor
 
 T = PacketType
 EXPIRY_S = 3600

@@ -7,7 +7,8 @@ from typing import Any
 
 from eyot_daemon.mqtt.session_queue import QueueMember, SessionQueue
 from eyot_daemon.mqtt.session_record import SessionRecord
-from eyot_daemon.mqtt.store import MqttStore, MqttStoreOptions
+from eyot_daemon.mqtt.store import MqttStore
+from eyot_daemon.mqtt.store_streams import MqttStoreOptions
 from eyot_wire.frames import Published
 from support.jetstream.fixture import Fixture
 

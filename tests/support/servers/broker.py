@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import trio
 import trio.testing
 
-from eyot_daemon.auth.login import Authenticator, OpenDoor, Peer
+from eyot_daemon.auth.login import Authenticator, Peer
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.client.listener import ClientListener
 from eyot_daemon.config.options import Options
@@ -17,6 +17,7 @@ from eyot_daemon.net.listener import TcpListener
 from eyot_daemon.router.account_setup import set_up_accounts
 from eyot_daemon.router.broker import Broker
 from support.clients.transcripts import PLAIN
+from support.servers.open_door import OpenDoor
 
 TIMEOUT_S = 60
 

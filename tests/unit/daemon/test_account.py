@@ -8,9 +8,9 @@ import pytest
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.router.subscription import Kind, Subscription
-from eyot_daemon.turn.clock import ManualClock
 from eyot_wire.mapping import WeightedDest
 from support.clients.destinations import Client, LeafRecorder, Recorder
+from support.manual_clock import ManualClock
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import trio
 
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_daemon.turn.backpressure import Gate
-from eyot_daemon.turn.clock import ManualClock
 from eyot_daemon.turn.timers import Timers
+from support.manual_clock import ManualClock
 from support.servers.broker import Raw, Running, running
 
 

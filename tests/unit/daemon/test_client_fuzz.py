@@ -6,14 +6,15 @@ from itertools import pairwise
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eyot_daemon.auth.login import OpenDoor, Peer
+from eyot_daemon.auth.login import Peer
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.config.options import Options
 from eyot_daemon.net.transport import Session, Transport
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.turn.backpressure import Gate
-from eyot_daemon.turn.clock import ManualClock
 from support.clients.transcripts import CLOSING_CASES, OPEN_CASES, PLAIN
+from support.manual_clock import ManualClock
+from support.servers.open_door import OpenDoor
 
 
 @dataclass

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from eyot_daemon.auth.login import OpenDoor, Peer
+from eyot_daemon.auth.login import Peer
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.client.connection import ClientConnection
 from eyot_daemon.config.accounts import AccountOptions, ExportOptions, ImportOptions
@@ -19,9 +19,10 @@ from eyot_daemon.net.transport import Session
 from eyot_daemon.router.account_setup import set_up_accounts
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.turn.backpressure import Gate
-from eyot_daemon.turn.clock import ManualClock
 from eyot_wire.frames import LeafMsg
 from support.clients.destinations import LeafRecorder
+from support.manual_clock import ManualClock
+from support.servers.open_door import OpenDoor
 
 PAYLOAD = b"x" * 400_000
 COUNT = 12

@@ -21,10 +21,10 @@ from eyot_daemon.monitor.flash import (
     own_written,
     wear_of,
 )
-from eyot_daemon.turn.clock import ManualClock
 from eyot_wire.conf import ConfError
 from eyot_wire.doctor.installation import installation
 from eyot_wire.status import FlashStatus, StatusReport, StoreStatus
+from support.manual_clock import ManualClock
 
 SECTOR = 512
 DAY_S = 86_400

@@ -13,9 +13,9 @@ from eyot_daemon.monitor.flash import FlashService
 from eyot_daemon.monitor.flash_pacer import CREDIT_S, STEP_S, WINDOW_S_FIRST, FlashPacer
 from eyot_daemon.process.service import Runtime
 from eyot_daemon.router.broker import Broker
-from eyot_daemon.turn.clock import ManualClock
 from eyot_wire.conf import ConfError, parse_text
 from eyot_wire.status import FlashStatus
+from support.manual_clock import ManualClock
 
 MIB = 1 << 20
 #: A budget of 100 bytes a second.

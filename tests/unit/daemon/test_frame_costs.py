@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from eyot_daemon.auth.configured import ConfigAuthenticator
-from eyot_daemon.auth.login import OpenDoor, Peer
+from eyot_daemon.auth.login import Peer
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.client.connection import ClientConnection
 from eyot_daemon.config.options import Options
@@ -27,6 +27,7 @@ from eyot_daemon.router.account_setup import set_up_accounts
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.turn.backpressure import Gate
 from support.links.leaf_peers import connect as leaf_connect
+from support.servers.open_door import OpenDoor
 
 OPTIONS = Options(host="127.0.0.1", port=-1, max_payload=8 << 20, max_control_line=4 << 20, server_tags=("t",))
 PEER = Peer(host="memory", port=1)

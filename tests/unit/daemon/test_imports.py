@@ -16,9 +16,9 @@ from eyot_daemon.router.broker import Broker
 from eyot_daemon.router.imports import REQUEST_INFO
 from eyot_daemon.router.service_replies import service_replies
 from eyot_daemon.router.subscription import CallbackDest, Kind, Origin, Subscription
-from eyot_daemon.turn.clock import ManualClock
 from eyot_wire.headers import get as get_field
 from support.clients.destinations import Client, LeafRecorder, Recorder
+from support.manual_clock import ManualClock
 from support.servers.broker import running
 
 

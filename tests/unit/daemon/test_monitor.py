@@ -352,8 +352,8 @@ async def test_every_account_may_ask_about_itself(up: Running) -> None:
 
 
 def test_accounts_made_later_have_the_services() -> None:
-    from eyot_daemon.auth.login import OpenDoor
     from eyot_daemon.client.clients import Clients
+    from support.servers.open_door import OpenDoor
 
     broker = Broker(Options())
     SystemServices(Clients(broker, OpenDoor())).start()

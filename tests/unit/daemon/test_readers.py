@@ -20,10 +20,10 @@ import trio.testing
 import eyot_daemon.turn.readers as readers_module
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.turn.backpressure import Gate
-from eyot_daemon.turn.clock import ManualClock
 from eyot_daemon.turn.hand_over import HandOver
 from eyot_daemon.turn.readers import TURN_BYTES, Readers, _epoll_of_trio
 from eyot_daemon.turn.timers import Timers
+from support.manual_clock import ManualClock
 
 
 @dataclass

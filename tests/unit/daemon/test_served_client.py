@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from eyot_daemon.auth.configured import ConfigAuthenticator
-from eyot_daemon.auth.login import Deferred, Login, OpenDoor, Peer
+from eyot_daemon.auth.login import Deferred, Login, Peer
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.client.close_reasons import close_reason
 from eyot_daemon.client.served import USER_EXPIRED, ServedClient
@@ -18,10 +18,11 @@ from eyot_daemon.reload.apply import change_options, settle_connections
 from eyot_daemon.router.account_setup import set_up_accounts
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.router.subscription import Origin, Subscription
-from eyot_daemon.turn.clock import ManualClock
 from eyot_daemon.turn.slices import at_once
 from eyot_wire.info import ClientConnect
 from support.clients.plain_transport import Wire
+from support.manual_clock import ManualClock
+from support.servers.open_door import OpenDoor
 
 ANN = UserOptions(account=GLOBAL_ACCOUNT, user="ann", password="a")
 BOB = UserOptions(account=GLOBAL_ACCOUNT, user="bob", password="b")

@@ -10,9 +10,9 @@ from eyot_daemon.config.options import Options
 from eyot_daemon.config.read import read_options
 from eyot_daemon.jetstream.running import RunningJetStream
 from eyot_daemon.router.broker import Broker
-from eyot_daemon.turn.clock import ManualClock
 from eyot_store.records.store_cipher import StoreKeys
 from eyot_wire.conf import parse_text
+from support.manual_clock import ManualClock
 
 
 def part(tmp_path: Path, store: EyotStoreOptions, env: dict[str, str], **options: Any) -> RunningJetStream:

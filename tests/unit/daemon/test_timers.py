@@ -4,8 +4,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from eyot_daemon.turn.clock import Clock, ManualClock
+from eyot_daemon.turn.clock import Clock
 from eyot_daemon.turn.timers import TIMERS_PER_TURN, Timers
+from support.manual_clock import ManualClock
 
 
 def test_timers_run_in_order_of_their_deadlines_and_of_their_making() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eyot_daemon.config.options import Options
 from eyot_daemon.router.broker import Broker
-from eyot_daemon.turn.clock import ManualClock
+from support.manual_clock import ManualClock
 
 
 class Recorder:

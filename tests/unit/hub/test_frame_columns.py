@@ -11,8 +11,9 @@ from eyot_hub.columns import StreamLabels, batch
 from eyot_hub.frame_columns import LEAD, TAIL, FrameColumns, FrameError, slices
 from eyot_hub.origins import Origins
 from eyot_wire.frames import Msg, encode_msg
-from eyot_wire.jetstream.ack import decode_ack_reply, encode_ack_reply
+from eyot_wire.jetstream.ack import decode_ack_reply
 from eyot_wire.scanner import Scanner
+from support.jetstream.ack_replies import encode_ack_reply
 
 SID = b"d"
 LABELS = StreamLabels("S", None, None, Origins())

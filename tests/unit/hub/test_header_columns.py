@@ -12,8 +12,8 @@ from eyot_hub.jetstream import Config, Source, State, StreamInfo
 from eyot_hub.origins import Origin, Origins, domain_of_prefix
 from eyot_wire import headers
 from eyot_wire.frames import encode_msg
-from eyot_wire.jetstream.ack import encode_ack_reply
 from eyot_wire.jetstream.stream_source import index_name
+from support.jetstream.ack_replies import encode_ack_reply
 
 NO_ORIGINS = Origins()
 names = st.text("ABCxyz-", min_size=1, max_size=6)

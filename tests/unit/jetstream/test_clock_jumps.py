@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from eyot_daemon.jetstream.wall_clock import ClockCredits, ClockWatch
-from eyot_daemon.turn.clock import ManualClock
 from support.jetstream.fixture import Fixture
+from support.manual_clock import ManualClock
 
 S = 1_000_000_000
 YEAR_S = 365 * 86_400

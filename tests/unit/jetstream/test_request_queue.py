@@ -12,10 +12,10 @@ import pytest
 from eyot_daemon.config.jetstream import JetStreamOptions
 from eyot_daemon.jetstream.api import request_queue
 from eyot_daemon.jetstream.api.request_queue import HELD_FROM, SLICE_S, Queued, RequestQueue
-from eyot_daemon.turn.clock import ManualClock
 from support.clients.destinations import Recorder
 from support.jetstream.consumers import ConsumerFixture
 from support.jetstream.schemas import check_answer
+from support.manual_clock import ManualClock
 
 #: How many requests are answered in a slice: the clock moves on by a part of it whenever it is read.
 OF_A_SLICE = 4

@@ -15,13 +15,14 @@ from random import Random
 import msgspec
 import pytest
 
-from eyot_daemon.auth.login import OpenDoor, Peer
+from eyot_daemon.auth.login import Peer
 from eyot_daemon.client.clients import Clients
 from eyot_daemon.client.connection import ClientConnection
 from eyot_daemon.jetstream.consumer.delivery import BACKLOG_SHARE
 from eyot_daemon.jetstream.consumer.reader import READ_BYTES_MAX
 from eyot_daemon.turn.backpressure import Gate
 from support.jetstream.consumers import ConsumerFixture
+from support.servers.open_door import OpenDoor
 
 ACK = re.compile(rb" \$JS\.ACK\.S\.(\w+)\.1\.(\d+)\.")
 #: Turns without anything to do but what goes on by itself: a look at once, and a wait, of each consumer.

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from eyot_daemon.turn.clock import ManualClock
 from eyot_store import StoreOptions
 from eyot_wire.jetstream.model import ns_to_rfc3339
 from support.jetstream.fixture import Fixture
+from support.manual_clock import ManualClock
 
 S = 1_000_000_000
 #: 2026-01-01T00:00:00Z

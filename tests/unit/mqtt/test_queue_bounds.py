@@ -6,7 +6,8 @@ from pathlib import Path
 
 from eyot_daemon.mqtt.counters import Drops
 from eyot_daemon.mqtt.session_record import SessionRecord
-from eyot_daemon.mqtt.store import MqttStore, MqttStoreOptions
+from eyot_daemon.mqtt.store import MqttStore
+from eyot_daemon.mqtt.store_streams import MqttStoreOptions
 from support.mqtt.fixture import MqttFixture, QueueClient
 
 DAY_S = 86_400.0

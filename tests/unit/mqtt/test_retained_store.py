@@ -8,7 +8,7 @@ from time import perf_counter
 import pytest
 
 from eyot_daemon.mqtt.retained_store import SLICE_MESSAGES, Coming, Replay
-from eyot_daemon.mqtt.store import MqttStoreOptions
+from eyot_daemon.mqtt.store_streams import MqttStoreOptions
 from eyot_store import StoreOptions
 from support.jetstream.fixture import header_block
 from support.mqtt.fixture import MqttFixture

@@ -8,7 +8,7 @@ import pytest
 
 from eyot_daemon.jetstream.consumer.consumer import Consumer
 from eyot_daemon.mqtt.session_record import SessionRecord, SubOptions
-from eyot_daemon.mqtt.store import MqttStoreOptions
+from eyot_daemon.mqtt.store_streams import MqttStoreOptions
 from support.mqtt.fixture import MqttFixture, QueueClient
 
 FULL = "the queue of a session is full"

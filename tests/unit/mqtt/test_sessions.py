@@ -14,7 +14,8 @@ from eyot_daemon.mqtt.session import Session, SessionLimits
 from eyot_daemon.mqtt.session_link import Outgoing, Queued
 from eyot_daemon.mqtt.session_record import SessionRecord, SubOptions
 from eyot_daemon.mqtt.sessions import AccountSessions, Limits, Opened, Opening
-from eyot_daemon.mqtt.store import MqttStore, MqttStoreOptions
+from eyot_daemon.mqtt.store import MqttStore
+from eyot_daemon.mqtt.store_streams import MqttStoreOptions
 from eyot_wire.frames import Published
 from eyot_wire.mqtt import topics
 from eyot_wire.mqtt.reason_codes import ReasonCode

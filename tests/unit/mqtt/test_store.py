@@ -11,7 +11,8 @@ import pytest
 from eyot_daemon.config.accounts import AccountJetStreamOptions
 from eyot_daemon.mqtt import session_record
 from eyot_daemon.mqtt.session_record import NEVER, SessionRecord, StoredWill, SubOptions, session_hash
-from eyot_daemon.mqtt.store import MqttStore, MqttStoreOptions
+from eyot_daemon.mqtt.store import MqttStore
+from eyot_daemon.mqtt.store_streams import MqttStoreOptions
 from eyot_wire.frames import Published
 from support.jetstream.fixture import Fixture
 from support.mqtt.fixture import MqttFixture, QueueClient

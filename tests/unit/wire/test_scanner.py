@@ -15,6 +15,7 @@ from eyot_wire import frames
 from eyot_wire.frames import (
     Connect,
     Err,
+    FrameLine,
     Info,
     Msg,
     Ok,
@@ -25,7 +26,6 @@ from eyot_wire.frames import (
     Pub,
     Sub,
     Unsub,
-    make_pub,
 )
 from eyot_wire.native import Publishes, detach_all
 from eyot_wire.scanner import Scanner
@@ -34,6 +34,16 @@ UNKNOWN = "Unknown Protocol Operation"
 TOO_LONG = "maximum control line exceeded"
 TOO_BIG = "Maximum Payload Violation"
 SILENT = ""
+
+
+def make_pub(subject: bytes, reply: bytes = b"", header: bytes = b"", payload: bytes = b"") -> Pub:
+    """Make a Pub as the scanner would."""
+    total = len(header) + len(payload)
+    sizes = b"%d %d" % (len(header), total) if header else b"%d" % total
+    lead = (reply + b" " + sizes if reply else sizes) + b"\r\n"
+    skip = (5 if header else 4) + len(subject) + 1
+    line = FrameLine(subject, reply, len(header), total, skip + len(lead), skip)
+    return Pub(line, b"".join((lead, header, payload, b"\r\n")))
 
 
 def meaning(op: Op) -> object:

@@ -42,13 +42,6 @@ class AckReply(Struct, frozen=True, gc=False):
     account_hash: bytes = b""  # v2 only
 
 
-def encode_ack_reply(
-    stream: bytes, consumer: bytes, delivered: int, sseq: int, cseq: int, ts_ns: int, pending: int
-) -> bytes:
-    """Return the v1 acknowledgement subject of one delivery."""
-    return b"$JS.ACK.%b.%b.%d.%d.%d.%d.%d" % (stream, consumer, delivered, sseq, cseq, ts_ns, pending)
-
-
 def decode_ack_reply(reply: bytes) -> AckReply | None:
     """Parse a v1 or v2 acknowledgement subject (without `@` part); None when it is neither."""
     if not reply.startswith(PREFIX):
@@ -72,11 +65,6 @@ def decode_ack_reply(reply: bytes) -> AckReply | None:
     if domain == b"_":
         domain = b""
     return AckReply(tokens[at], tokens[at + 1], delivered, sseq, cseq, ts_ns, pending, domain, account)
-
-
-def join_leaf_reply(reply: bytes, subject: bytes) -> bytes:
-    """Return the reply of a JetStream delivery over a leaf link."""
-    return reply + b"@" + subject
 
 
 def split_leaf_reply(reply: bytes) -> tuple[bytes, bytes | None]:

@@ -9,7 +9,7 @@ from typing import Final
 
 from eyot_wire.mqtt import fields
 from eyot_wire.mqtt import properties as mqtt_properties
-from eyot_wire.mqtt.packet_types import V5, V31, PacketType
+from eyot_wire.mqtt.packet_types import V5, V31
 from eyot_wire.mqtt.packets import Connack, Connect, Suback, Subscribe, Unsuback, Unsubscribe
 from eyot_wire.mqtt.properties import Properties
 from eyot_wire.mqtt.reason_codes import SUBACK_FAILURE, ReasonCode, return_code
@@ -171,8 +171,3 @@ def unsubscribe(level: int, asked: Unsubscribe) -> bytes:
     if level == V5:
         body += mqtt_properties.write(asked.properties)
     return packet(0xA2, body + b"".join(fields.string(each) for each in asked.filters))
-
-
-def type_of(first: int) -> PacketType:
-    """Return the type of a packet from its first byte."""
-    return PacketType(first >> 4)

@@ -80,7 +80,6 @@ class Stream:
         self.wall_clock = server.wall_clock
         options = server.options
         core = self.core = StreamCore(account, server.store, stream_log, config, options.domain, self._settled)
-        self.failed_commits = 0
         self._failing = ""  # the reason of the last commit's failure
         self._consumers: dict[str, ConsumerPort] = {}
         self._woken: dict[str, ConsumerPort] = {}  # those that commits wake, by name
@@ -359,8 +358,7 @@ class Stream:
                 self.schedules.committed(batch)
 
     def _note_failure(self, failure: StoreError) -> None:
-        """Count it; say it once until something commits again."""
-        self.failed_commits += 1
+        """Log a failure, once until something commits again."""
         if failure.reason != self._failing:
             self._failing = failure.reason
             log.error("Stream '%s > %s' cannot store: %s", self.account.name, self.name, failure)

@@ -18,9 +18,6 @@ from eyot_wire.doctor.report import checks_of
 from eyot_wire.status import CertificateStatus, LinkStatus, StatusReport, StoreStatus, SyncReport, SyncStatus
 from eyot_wire.sync_headline import Headline, sync_headline
 
-#: Certificates are read again after this time.
-CERTIFICATES_EVERY_NS = 60 * 10**9
-
 
 class Problem(Struct, frozen=True, kw_only=True):
     """Something that needs attention now. `remedy`: what to do next, null if unknown."""
