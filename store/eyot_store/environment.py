@@ -25,7 +25,7 @@ from typing import Any
 import lmdb
 import msgspec
 
-from eyot_store.directories import make_directories
+from eyot_store.directories import flush_directory, make_directories
 from eyot_store.errors import StoreError
 from eyot_store.options import MIB, StoreOptions
 from eyot_store.pages.layout import SEQUENCE_KEY, Tree
@@ -175,8 +175,8 @@ class Environment:
                 self.positions = self.lmdb.open_db(b"positions", txn=txn)
                 self.subjects = self.lmdb.open_db(b"subjects", txn=txn)
             if options.flush and not size:
-                _sync_directory(self.path)
-                _sync_directory(self.path.parent)
+                flush_directory(self.path)
+                flush_directory(self.path.parent)
             self.allocated = data.stat().st_size
             self._allocate(max(options.map_size, self.used_bytes() + 2 * options.map_reserve))
             self.lmdb.set_mapsize(self._appendable())
@@ -524,11 +524,3 @@ def _lock_directory(path: Path) -> int:
         os.close(fd)
         raise StoreError("locked", f"{path} is in use by another process") from None
     return fd
-
-
-def _sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -7,6 +7,8 @@ of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from eyot_store.errors import StoreError
 from eyot_store.txn import FailureScope, Txn
 
@@ -46,6 +48,31 @@ class FailurePropagation:
                     broken |= before[1]
             if broken:
                 self._failed[stream_id] = (part.epoch, broken, error)
+
+    def results_after(
+        self,
+        error: StoreError,
+        group: Sequence[Txn],
+        results: list[StoreError | None],
+        commit_alone: Callable[[Txn], StoreError | None],
+    ) -> list[StoreError | None]:
+        """Return the results of a group whose commit failed with `error`.
+
+        `results`: None for each transaction that this commit had. `commit_alone` commits one of them, unless it
+        inherits a failure: an earlier one of this very group may have failed by now. A failing disk may need any time
+        to answer, and is not tried once per transaction.
+        """
+        todo = [txn for txn, result in zip(group, results, strict=True) if result is None]
+        if len(todo) == 1 or error.reason == "io":
+            for txn in todo:
+                self.fail(txn, error)
+            return [error if result is None else result for result in results]
+        for index, txn in enumerate(group):
+            if results[index] is None:
+                result = results[index] = commit_alone(txn)
+                if result is not None:
+                    self.fail(txn, result)
+        return results
 
     def forget(self, stream_id: int) -> None:
         """Remove a deleted stream."""

@@ -16,6 +16,7 @@ from typing import Any
 import lmdb
 import msgspec
 
+from eyot_store.directories import flush_directory
 from eyot_store.environment import (
     ENCRYPTION_KEY,
     FORMAT_KEY,
@@ -26,7 +27,6 @@ from eyot_store.environment import (
     messages_db_name,
 )
 from eyot_store.errors import StoreError
-from eyot_store.journal.journal import sync_directory
 from eyot_store.options import MIB, StoreOptions
 from eyot_store.pages.mend import examine, store_exists
 from eyot_store.pages.pages import PageError
@@ -76,7 +76,7 @@ def rewrite(path: Path, options: StoreOptions, keys: StoreKeys | None) -> tuple[
                     os.fchown(file.fileno(), replaced.st_uid, replaced.st_gid)
                 os.fsync(file.fileno())
             (beside / "data.mdb").rename(path / "data.mdb")
-            sync_directory(path)
+            flush_directory(path)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
         return before, used

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from eyot_wire.subject import REST, STAR, is_literal, is_valid
+from eyot_wire.subject import REST, STAR, is_literal, is_valid, literal_start
 from eyot_wire.transform import Transform, TransformError
 
 # The mapping of a dropped message. No subject is empty.
@@ -146,7 +146,7 @@ class MappingTable:
         return False
 
     def _heads_of_sources(self) -> tuple[bytes, ...]:
-        return tuple({_head(mapping.src) for group in self._wildcard.values() for _, mapping, _ in group})
+        return tuple({literal_start(mapping.src) for group in self._wildcard.values() for _, mapping, _ in group})
 
     def apply(self, subject: bytes) -> bytes | None:
         """Return where a message on `subject` goes: None when not mapped, DROPPED (b"") when dropped, else the new subject."""
@@ -196,16 +196,6 @@ class MappingTable:
                     best = (order, mapping)
                     break
         return best[1] if best is not None else None
-
-
-def _head(source: bytes) -> bytes:
-    """Return the literal prefix of a wildcard source: its tokens before the first wildcard."""
-    head: list[bytes] = []
-    for token in source.split(b"."):
-        if token in (STAR, REST):
-            break
-        head.append(token + b".")
-    return b"".join(head)
 
 
 def _or_unchanged(mapped: bytes | None, subject: bytes) -> bytes:

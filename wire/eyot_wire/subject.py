@@ -45,6 +45,16 @@ def is_literal(subject: bytes) -> bool:
     return STAR not in parts and REST not in parts
 
 
+def literal_start(pattern: bytes) -> bytes:
+    """Return the literal prefix of a wildcard pattern: its tokens before the first wildcard."""
+    start: list[bytes] = []
+    for token in pattern.split(b"."):
+        if token in (STAR, REST):
+            break
+        start.append(token + b".")
+    return b"".join(start)
+
+
 def is_valid_literal(subject: bytes) -> bool:
     """Return whether `subject` is valid and free of wildcards, as a name or a pedantic client's subject must be."""
     return is_well_formed(subject) and is_literal(subject)

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from eyot_wire.native import Match
-from eyot_wire.subject import REST, STAR, is_literal, is_valid, overlaps, token_match
+from eyot_wire.subject import REST, STAR, is_literal, is_valid, literal_start, overlaps, token_match
 
 # Subjects remembered per generation. With about 300 bytes a subject and two generations: at most 2.5 MB an account.
 REMEMBERED_SUBJECTS_MAX: Final = 4096
@@ -203,7 +203,7 @@ class SubList(Generic[S]):
         if is_literal(pattern):
             return list(self._compute(pattern, pattern.rpartition(b".")[0]).all())
         found: list[S] = []
-        start = _literal_start(pattern)
+        start = literal_start(pattern)
         parts = pattern.split(b".")
         for subject, held in self._literal.items():
             if subject.startswith(start) and token_match(parts, subject.split(b".")):
@@ -324,7 +324,7 @@ class SubList(Generic[S]):
         if self._looked_through > SCANS_BEFORE_DROP:
             self.forget_all()
             return
-        start = _literal_start(pattern)
+        start = literal_start(pattern)
         parts = pattern.split(b".")
         for generation in (self._young, self._old):
             matches = generation.matches
@@ -338,16 +338,6 @@ def _inbox_prefix(subject: bytes) -> bytes | None:
     """Return the prefix of a `prefix.*` pattern with a literal prefix, else None. `subject` contains a wildcard."""
     prefix = subject[:-2]
     return prefix if subject[-2:] == b".*" and is_literal(prefix) else None
-
-
-def _literal_start(pattern: bytes) -> bytes:
-    """Return the literal prefix of a wildcard pattern: its tokens before the first wildcard."""
-    start: list[bytes] = []
-    for token in pattern.split(b"."):
-        if token in (STAR, REST):
-            break
-        start.append(token + b".")
-    return b"".join(start)
 
 
 def _put(index: dict[bytes, S | _Entry[S]], key: bytes, sub: S) -> bool:

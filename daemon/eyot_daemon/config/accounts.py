@@ -153,13 +153,17 @@ class AuthCalloutOptions(Struct, frozen=True, kw_only=True):
     allowed_accounts: tuple[str, ...] = ()
 
 
+#: How long a connection may take to log in.
+LOGIN_TIMEOUT_DEFAULT_S = 2.0
+
+
 class AuthorizationOptions(Struct, frozen=True, kw_only=True):
     """Top-level `authorization { }`. A single `user`+`password` or `token`, or `users` (all in account `$G`)."""
 
     user: str = ""
     password: str = ""
     token: str = ""
-    timeout_s: float = 2.0
+    timeout_s: float = LOGIN_TIMEOUT_DEFAULT_S
     users: tuple[UserOptions, ...] = ()
     default_permissions: Permissions | None = None
     auth_callout: AuthCalloutOptions | None = None

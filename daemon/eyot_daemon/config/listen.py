@@ -1,7 +1,8 @@
-"""`listen: "host:port"` and `host`, `port`, shared by all blocks that listen."""
+"""What all blocks that listen share: `listen: "host:port"`, `host` and `port`, and a login of their own."""
 
 from __future__ import annotations
 
+from eyot_daemon.config.accounts import LOGIN_TIMEOUT_DEFAULT_S, AuthorizationOptions
 from eyot_daemon.config.reader import PORT_MAX, Block, expect_integer, wrong_type
 from eyot_wire.conf import ConfEntry, ConfError
 
@@ -18,6 +19,16 @@ def read_listen(block: Block) -> tuple[str | None, int | None]:
     if block.entry("port") is not None:
         port = block.port("port", default=0)
     return host, port
+
+
+def read_listener_login(block: Block) -> AuthorizationOptions:
+    """Return the single user or token of a listener's own `authorization { }`, which replaces the server's own."""
+    return AuthorizationOptions(
+        user=block.string("user", "username"),
+        password=block.string("pass", "password"),
+        token=block.string("token"),
+        timeout_s=block.timeout("timeout", default=LOGIN_TIMEOUT_DEFAULT_S),
+    )
 
 
 def read_host_port(entry: ConfEntry) -> tuple[str | None, int]:

@@ -9,7 +9,6 @@ from eyot_daemon.config.tls import TlsOptions
 
 ACK_WAIT_DEFAULT_S = 30.0
 API_TIMEOUT_DEFAULT_S = 5.0
-LOGIN_TIMEOUT_DEFAULT_S = 2.0
 #: A day more or less does not matter to a sensor that was away for a month.
 SESSION_EXPIRY_DEFAULT_S = 30 * 24 * 3600
 #: Room for topic and properties beside a payload of `max_payload`, bytes.

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from eyot_daemon.config.accounts import AuthorizationOptions
-from eyot_daemon.config.listen import read_listen
+from eyot_daemon.config.listen import read_listen, read_listener_login
 from eyot_daemon.config.mqtt import (
     ACK_WAIT_DEFAULT_S,
     API_TIMEOUT_DEFAULT_S,
-    LOGIN_TIMEOUT_DEFAULT_S,
     SESSION_EXPIRY_DEFAULT_S,
     MqttBounds,
     MqttOptions,
@@ -86,15 +85,9 @@ def _read_window(block: Block) -> int:
 
 
 def _read_authorization(block: Block | None) -> AuthorizationOptions | None:
-    """Read a single user or a token for this listener, which replaces the server's own."""
     if block is None:
         return None
-    authorization = AuthorizationOptions(
-        user=block.string("user", "username"),
-        password=block.string("pass", "password"),
-        token=block.string("token"),
-        timeout_s=block.timeout("timeout", default=LOGIN_TIMEOUT_DEFAULT_S),
-    )
+    authorization = read_listener_login(block)
     block.finish()
     return authorization
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from eyot_daemon.config.accounts import AuthorizationOptions
-from eyot_daemon.config.listen import read_listen
+from eyot_daemon.config.listen import read_listen, read_listener_login
 from eyot_daemon.config.mqtt import MqttOptions
 from eyot_daemon.config.options import HANDSHAKE_TIMEOUT_DEFAULT_S, Options, WebsocketOptions
 from eyot_daemon.config.reader import Block
@@ -49,15 +49,9 @@ def read_websocket(parent: Block) -> WebsocketOptions | None:
 
 
 def _read_authorization(block: Block | None) -> AuthorizationOptions | None:
-    """Read a single user or a token for this listener, which replaces the server's own."""
     if block is None:
         return None
-    authorization = AuthorizationOptions(
-        user=block.string("user", "username"),
-        password=block.string("pass", "password"),
-        token=block.string("token"),
-        timeout_s=block.timeout("timeout", default=2.0),
-    )
+    authorization = read_listener_login(block)
     if block.entry("users") is not None:
         raise block.error("users are not allowed in the websocket's authorization; list them at the top", "users")
     block.finish()

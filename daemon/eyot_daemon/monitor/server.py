@@ -12,8 +12,9 @@ import time
 from collections import Counter
 
 from eyot_daemon.client.clients import Clients
+from eyot_daemon.config.accounts import LOGIN_TIMEOUT_DEFAULT_S
 from eyot_daemon.config.leaf import RemoteOptions
-from eyot_daemon.config.mqtt import ACK_WAIT_DEFAULT_S, LOGIN_TIMEOUT_DEFAULT_S
+from eyot_daemon.config.mqtt import ACK_WAIT_DEFAULT_S
 from eyot_daemon.config.options import HANDSHAKE_TIMEOUT_DEFAULT_S
 from eyot_daemon.config.tls import TlsOptions
 from eyot_daemon.net.cert_dates import certificates_of, not_after

@@ -11,8 +11,9 @@ import os
 from pathlib import Path
 
 from eyot_store.changes import Changes, Operation, decode, encode
+from eyot_store.directories import flush_directory
 from eyot_store.errors import StoreError
-from eyot_store.journal.journal import frame_bytes, frames_in, sync_directory
+from eyot_store.journal.journal import frame_bytes, frames_in
 from eyot_store.records.store_cipher import StoreCipher
 from eyot_store.txn import Op
 
@@ -55,7 +56,7 @@ def set_aside(path: Path, changes: Changes, store_cipher: StoreCipher | None, *,
             raise OSError(0, "the disk accepts no more bytes")
         if flush:
             os.fsync(fd)
-            sync_directory(path)
+            flush_directory(path)
     finally:
         os.close(fd)
 

@@ -18,12 +18,13 @@ import lmdb
 
 from eyot_store.changes import Changes, changes_of, encode, is_journalled, takes_room
 from eyot_store.committer import CommitStats
+from eyot_store.directories import flush_directory
 from eyot_store.environment import Environment, as_store_error, journal_mark
 from eyot_store.errors import StoreError
 from eyot_store.failure_propagation import FailurePropagation
 from eyot_store.journal.applier import Applier
 from eyot_store.journal.high_water import HighWater, MarkRecord, encode_mark_record, remove_high
-from eyot_store.journal.journal import Journal, Write, remove_files, segment_name, sync_directory
+from eyot_store.journal.journal import Journal, Write, remove_files, segment_name
 from eyot_store.journal.replay import about_frame
 from eyot_store.lmdb.committer import LmdbCommitter
 from eyot_store.native import FrameWriter
@@ -101,17 +102,9 @@ class JournalCommitter:
         error = self._try(todo)
         if error is None:
             return results
-        if len(todo) == 1 or error.reason == "io":
-            for txn in todo:
-                self._failure_propagation.fail(txn, error)
-            return [error if result is None else result for result in results]
-        for index, txn in enumerate(group):
-            if results[index] is None:
-                result = self._inherited(txn) or self._try_alone(txn)
-                results[index] = result
-                if result is not None:
-                    self._failure_propagation.fail(txn, result)
-        return results
+        return self._failure_propagation.results_after(
+            error, group, results, lambda txn: self._inherited(txn) or self._try_alone(txn)
+        )
 
     @property
     def untidy(self) -> bool:
@@ -340,7 +333,7 @@ def open_journal(
         remove_high(environment.path)
         path.mkdir(mode=0o700, exist_ok=True)
         if options.flush:
-            sync_directory(environment.path)
+            flush_directory(environment.path)
         environment.begin_journal(journal_mark(salt, applied))
     _tidy_files(path, options)
     journal = Journal(path, salt, applied, options.journal_segment_bytes, options.journal_segments, options.flush)

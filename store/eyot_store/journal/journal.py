@@ -24,6 +24,7 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
+from eyot_store.directories import flush_directory
 from eyot_store.errors import StoreError
 from eyot_store.native import checksum
 
@@ -225,7 +226,7 @@ class Journal:
                 for at in range(0, self.segment_bytes, step):
                     _write_all(fd, bytes(min(step, self.segment_bytes - at)), at, 0)
                 os.fsync(fd)
-                sync_directory(self.path)
+                flush_directory(self.path)
         except OSError:
             if fd >= 0:
                 os.close(fd)
@@ -338,15 +339,6 @@ def trial_write(path: Path, flush: bool) -> tuple[int, bool]:
         if error.errno in _NOT_KNOWN:
             return 0, True
     return dsync, not dsync
-
-
-def sync_directory(path: Path) -> None:
-    """Flush a directory's entries."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def remove_files(path: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eyot_store.journal.journal import sync_directory
+from eyot_store.directories import flush_directory
 
 DOUBTED = "readers-doubted"
 """The marker that says: a downstream's record counts only after the downstream has sent its next request."""
@@ -22,7 +22,7 @@ class Marker:
         if not any(each.exists() for each in self._names):
             try:
                 self._names[False].touch(mode=0o600)
-                sync_directory(path)
+                flush_directory(path)
             except OSError:
                 pass  # as good as off; `turn` tries again
 
@@ -36,7 +36,7 @@ class Marker:
             if self.is_on != on:
                 self._names[not on].touch(mode=0o600)
                 self._names[not on].rename(self._names[on])
-                sync_directory(self._path)
+                flush_directory(self._path)
         except OSError:
             return False
         return True

@@ -81,19 +81,10 @@ class LmdbCommitter:
         error = self._commit_together(todo)
         if error is None:
             return results
-        if len(todo) == 1 or error.reason == "io":
-            # A failing disk may need any time to answer: it is not tried once per transaction.
-            for txn in todo:
-                self._failure_propagation.fail(txn, error)
-            return [error if result is None else result for result in results]
-        for index, txn in enumerate(group):
-            if results[index] is None:
-                # An earlier one of this very group may have failed by now.
-                result = self._failure_propagation.inherited(txn) or self._commit_together([txn])
-                results[index] = result
-                if result is not None:
-                    self._failure_propagation.fail(txn, result)
-        return results
+        failures = self._failure_propagation
+        return failures.results_after(
+            error, group, results, lambda txn: failures.inherited(txn) or self._commit_together([txn])
+        )
 
     def close(self) -> None:
         """Nothing is held beyond the environment; so that the next start has less to read, the indexes are brought up."""

@@ -7,7 +7,7 @@ from msgspec import Struct
 from eyot_daemon.auth.login import Applicant, Deferred, Login, Peer, UserToken
 from eyot_daemon.config.accounts import GLOBAL_ACCOUNT
 from eyot_daemon.config.permissions import Permissions
-from eyot_wire.connect import ClientConnect
+from eyot_wire.info import ClientConnect
 
 
 class _OpenLogin(Struct, frozen=True):

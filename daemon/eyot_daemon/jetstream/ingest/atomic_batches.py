@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eyot_daemon.jetstream import advisories
 from eyot_daemon.jetstream.ingest.headers import StreamFacts, Verdict, check_features, check_rollup
+from eyot_daemon.jetstream.ingest.idle_batches import IdleBatches
 from eyot_daemon.jetstream.ingest.schedules import check_schedule
 from eyot_daemon.jetstream.nats_headers import (
     BATCH_COMMIT,
@@ -52,7 +53,6 @@ from eyot_wire.subject import matches
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.advisories import AbandonReason
     from eyot_daemon.jetstream.stream_core import StreamCore
-    from eyot_daemon.turn.timers import TimerHandle
     from eyot_wire.frames import Published
 
 ATOMIC_MAX = 1000
@@ -191,8 +191,6 @@ MESSAGES_MAX = 1000
 ID_LENGTH_MAX = 64
 #: Batches that one stream holds at a time; `BatchBudget` has the server's bounds.
 OPEN_MAX = 50
-#: How long a batch may be silent.
-IDLE_S_MAX = 10.0
 
 
 class Commit(NamedTuple):
@@ -226,7 +224,7 @@ class AtomicBatches:
         self._stream = stream
         self._budget = budget
         self._open: dict[bytes, _OpenBatch] = {}
-        self._timer: TimerHandle | None = None
+        self._idle = IdleBatches(stream, self._open, lambda batch_id: self._drop(batch_id, "timeout"))
 
     def __len__(self) -> int:
         return len(self._open)
@@ -296,8 +294,7 @@ class AtomicBatches:
             batch.size += size
             batch.messages.append(message._replace(reply=b""))
         if commit is None:
-            batch.heard_at = self._stream.clock.monotonic()
-            self._set_timer()
+            self._idle.heard(batch)
             return HELD
         self._close(batch_id)
         return Commit(batch_id, batch.messages, message.reply)
@@ -306,9 +303,7 @@ class AtomicBatches:
         """Drop all batches: the stream stops, or no longer accepts batches."""
         for batch_id in list(self._open):
             self._close(batch_id)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._idle.stop()
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -324,20 +319,6 @@ class AtomicBatches:
             return False
         self._budget.end(batch.size)
         return True
-
-    def _set_timer(self) -> None:
-        if self._timer is None or not self._timer.active:
-            oldest = min(batch.heard_at for batch in self._open.values())
-            self._timer = self._stream.timers.call_at(oldest + IDLE_S_MAX, self._time_passed)
-
-    def _time_passed(self) -> None:
-        self._timer = None
-        now = self._stream.clock.monotonic()
-        for batch_id, batch in list(self._open.items()):
-            if now - batch.heard_at >= IDLE_S_MAX:
-                self._drop(batch_id, "timeout")
-        if self._open:
-            self._set_timer()
 
 
 #: A header block without these bytes is not of a batch; it need not be parsed.

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from eyot_daemon.jetstream.ingest.atomic_batches import ID_LENGTH_MAX, IDLE_S_MAX, BatchBudget
+from eyot_daemon.jetstream.ingest.atomic_batches import ID_LENGTH_MAX, BatchBudget
+from eyot_daemon.jetstream.ingest.idle_batches import IdleBatches
 from eyot_daemon.jetstream.nats_headers import REQUEST_INFO, level_is_offered
 from eyot_daemon.router.service_replies import REPLY_PREFIX
 from eyot_wire import headers
@@ -32,7 +33,6 @@ from eyot_wire.untrusted import decode_json
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.stream_core import StreamCore
-    from eyot_daemon.turn.timers import TimerHandle
     from eyot_wire.frames import Published
 
 MARK = FAST_BATCH_END
@@ -141,7 +141,7 @@ class FastBatches:
         self._stream = stream
         self._budget = budget
         self._open: dict[bytes, _OpenBatch] = {}
-        self._timer: TimerHandle | None = None
+        self._idle = IdleBatches(stream, self._open, self._close)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -163,8 +163,7 @@ class FastBatches:
         if message.header and not level_is_offered(message.header):
             self._close(asked.batch)
             return error(JSRequiredApiLevelErr)
-        batch.heard_at = self._stream.clock.monotonic()
-        self._set_timer()
+        self._idle.heard(batch)
         if asked.op == PING:
             return self._ping(batch, asked)
         return self._next(batch, asked, message, store)
@@ -173,9 +172,7 @@ class FastBatches:
         """Drop all batches: the stream stops, no longer accepts batches, or cannot store. Publishers find them unknown."""
         for batch_id in list(self._open):
             self._close(batch_id)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._idle.stop()
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -266,17 +263,3 @@ class FastBatches:
     def _close(self, batch_id: bytes) -> None:
         if self._open.pop(batch_id, None) is not None:
             self._budget.end_fast()
-
-    def _set_timer(self) -> None:
-        if self._timer is None or not self._timer.active:
-            oldest = min(batch.heard_at for batch in self._open.values())
-            self._timer = self._stream.timers.call_at(oldest + IDLE_S_MAX, self._time_passed)
-
-    def _time_passed(self) -> None:
-        self._timer = None
-        now = self._stream.clock.monotonic()
-        for batch_id, batch in list(self._open.items()):
-            if now - batch.heard_at >= IDLE_S_MAX:
-                self._close(batch_id)
-        if self._open:
-            self._set_timer()
