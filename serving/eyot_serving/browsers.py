@@ -39,12 +39,10 @@ def cookie_of(request: HttpRequest, name: str) -> str:
     return "" if found is None else found.value
 
 
-def set_cookie(
-    name: str, value: str, *, age_s: float, secure: bool, same_site: str = "Strict", path: str = "/"
-) -> tuple[str, str]:
+def set_cookie(name: str, value: str, *, age_s: float, secure: bool, same_site: str = "Strict") -> tuple[str, str]:
     """Return the header that sets a cookie which no script reads; an age of 0 removes it."""
     flag = "; Secure" if secure else ""
-    return "Set-Cookie", f"{name}={value}; Path={path}; HttpOnly; SameSite={same_site}; Max-Age={age_s:.0f}{flag}"
+    return "Set-Cookie", f"{name}={value}; Path=/; HttpOnly; SameSite={same_site}; Max-Age={age_s:.0f}{flag}"
 
 
 def is_own_name(host: str, names: tuple[str, ...]) -> bool:

@@ -1,4 +1,7 @@
-"""The paths of a message in `docs/architecture.md`: at most ten stations each, every station one file, no file twice."""
+"""Files that pages name, and pages that the code names.
+
+The paths of a message in `docs/architecture.md` have at most ten stations each, every station is one file, no file comes twice.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,8 @@ PLACES = (
     "store",
     "sync",
 )
+#: Where the code is.
+FLOORS = ("wire", "serving", "store", "sync", "daemon", "cli", "fleet", "hub")
 PATHS = ("A publish", "A delivery", "A leaf link", "A mirror or source")
 
 
@@ -36,3 +41,16 @@ def test_a_path_is_short_and_every_station_is_a_file(title: str) -> None:
     assert len(files) == len(set(files))
     for file in files:
         assert any((TOP / place / file).is_file() for place in PLACES), file
+
+
+def test_the_pages_that_the_code_names_exist() -> None:
+    """By their path from the top of the repository, or from docs/."""
+    files = [file for floor in FLOORS for kind in ("*.py", "*.pyx") for file in (TOP / floor).rglob(kind)]
+    assert files
+    missing = [
+        f"{file.relative_to(TOP)}: {page}"
+        for file in files
+        for page in re.findall(r"(?<![\w./-])[\w/-]+\.md\b", file.read_text())
+        if not (TOP / page).is_file() and not (TOP / "docs" / page).is_file()
+    ]
+    assert missing == []

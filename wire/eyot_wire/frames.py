@@ -286,8 +286,8 @@ def encode_sub(subject: bytes, sid: bytes, queue: bytes = b"") -> bytes:
     return b"SUB %b %b %b\r\n" % (subject, queue, sid) if queue else b"SUB %b %b\r\n" % (subject, sid)
 
 
-def encode_unsub(sid: bytes, max_msgs: int = 0) -> bytes:
-    return b"UNSUB %b %d\r\n" % (sid, max_msgs) if max_msgs > 0 else b"UNSUB %b\r\n" % sid
+def encode_unsub(sid: bytes) -> bytes:
+    return b"UNSUB %b\r\n" % sid
 
 
 def encode_leaf_msg(

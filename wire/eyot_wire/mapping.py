@@ -86,8 +86,7 @@ class Mapping:
 class MappingTable:
     """All mappings of an account. False when it is empty."""
 
-    def __init__(self, *, cluster: str = "", rng: random.Random = _SYSTEM_RANDOM) -> None:
-        self._cluster = cluster
+    def __init__(self, *, rng: random.Random = _SYSTEM_RANDOM) -> None:
         self._rng = rng
         #: mappings of literal sources, by source
         self.literal: dict[bytes, Mapping] = {}
@@ -111,7 +110,7 @@ class MappingTable:
 
     def add(self, src: bytes, dests: Iterable[WeightedDest | bytes]) -> Mapping:
         """Add a mapping, in place of a former mapping of the same source. Raises TransformError: see Mapping."""
-        mapping = Mapping(src, dests, cluster=self._cluster, rng=self._rng)
+        mapping = Mapping(src, dests, rng=self._rng)
         self.recent.clear()
         self.changes += 1
         if is_literal(src):

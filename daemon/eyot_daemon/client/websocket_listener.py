@@ -44,7 +44,7 @@ class ServeMqtt(Protocol):
 
 
 class WebSocketListener:
-    """Serves accepted sockets. `tls` None: plain; `serve_leaf` or `serve_mqtt` None: such peers are sent away."""
+    """Serves accepted sockets. `tls` None: plain."""
 
     def __init__(
         self,
@@ -52,14 +52,14 @@ class WebSocketListener:
         options: WebsocketOptions,
         *,
         tls: ssl.SSLContext | None = None,
-        serve_leaf: ServeLeaf | None = None,
-        serve_mqtt: ServeMqtt | None = None,
     ) -> None:
         self.options = options
         self.tls = tls
         self._clients = clients
-        self.serve_leaf = serve_leaf
-        self.serve_mqtt = serve_mqtt
+        #: None: leaf nodes are sent away
+        self.serve_leaf: ServeLeaf | None = None
+        #: None: clients of MQTT are sent away
+        self.serve_mqtt: ServeMqtt | None = None
         self._rate = RateLimit()
 
     async def serve(self, sock: socket.socket, address: tuple[str, int]) -> None:

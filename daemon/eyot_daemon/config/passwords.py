@@ -1,6 +1,6 @@
 """Compares presented credentials with configured ones: plain secrets in constant time, bcrypt hashes by bcrypt.
 
-A bcrypt check takes long by design (100 ms at cost 11). A checker made with `may_take_long=False` therefore raises
+A bcrypt check takes long by design (100 ms at cost 11). While `may_take_long` is False, a checker therefore raises
 `TakesLong`. The caller runs `TakesLong.check` in a thread, passes the result to `learn`, and repeats the comparison.
 Results are kept under a keyed digest with a key of this process, so that a reconnecting fleet pays once per password.
 """
@@ -39,8 +39,9 @@ class TakesLong(Exception):
 class PasswordChecker:
     """Checks passwords and tokens; keeps at most OUTCOMES_MAX bcrypt outcomes, the least recently used go first."""
 
-    def __init__(self, *, may_take_long: bool = True) -> None:
-        self.may_take_long = may_take_long
+    def __init__(self) -> None:
+        #: False: a check by bcrypt raises TakesLong
+        self.may_take_long = True
         self._key = secrets.token_bytes(32)
         self._outcomes: OrderedDict[bytes, bool] = OrderedDict()
 

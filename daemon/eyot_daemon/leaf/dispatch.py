@@ -62,7 +62,7 @@ def _is_traced(account: Account, message: LeafMsg, origin: TracedLink) -> bool:
 
 
 def _publish_run(account: Account, run: list[LeafMsg], origin: TracedLink) -> None:
-    """Messages on one unmapped subject."""
+    """Publish messages on one subject that no mapping concerns."""
     at = 0
     while at < len(run):
         route = account.route(run[at].subject)
@@ -91,7 +91,10 @@ def _hand_over(account: Account, route: Route, run: list[LeafMsg]) -> int:
 
 
 def _append_frames(account: Account, route: Route, run: list[LeafMsg]) -> int:
-    """Client connections only: their frames differ in nothing but the subject that they know and the sid."""
+    """Append the front of a run to clients' buffers; return the number of messages.
+
+    The frames differ in nothing but the sid, and the subject that the client subscribed to.
+    """
     with_header = bool(run[0].header)
     if not route.takes_frames(with_header):
         return 0

@@ -21,8 +21,8 @@ _ALPHABET = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 REPLIES_MAX = 65_536
 
 
-def _random_token(size: int) -> bytes:
-    return bytes(_ALPHABET[byte % 62] for byte in secrets.token_bytes(size))
+def _random_token() -> bytes:
+    return bytes(_ALPHABET[byte % 62] for byte in secrets.token_bytes(6))
 
 
 class AwaitedReply:
@@ -46,7 +46,7 @@ class ServiceReplies:
 
     def __init__(self, account: Account) -> None:
         self.account = account
-        self.prefix = REPLY_PREFIX + _random_token(6) + b"."
+        self.prefix = REPLY_PREFIX + _random_token() + b"."
         self.awaited: dict[bytes, AwaitedReply] = {}
         #: reply subjects of each account that waits, the oldest first
         self._of: dict[Account, dict[bytes, None]] = {}
@@ -64,9 +64,9 @@ class ServiceReplies:
         if len(self.awaited) >= REPLIES_MAX:
             self._give_one_up(account)
         now = self.account.broker.clock.monotonic()
-        subject = self.prefix + _random_token(6)
+        subject = self.prefix + _random_token()
         while subject in self.awaited:
-            subject = self.prefix + _random_token(6)
+            subject = self.prefix + _random_token()
         self.awaited[subject] = AwaitedReply(account, reply, response_type, threshold_s, now)
         self._of.setdefault(account, {})[subject] = None
         if self._timer is None or self._timer.deadline > now + threshold_s:

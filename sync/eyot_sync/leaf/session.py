@@ -104,7 +104,7 @@ class LeafSession:
         self._deny_pub: tuple[bytes, ...] = ()
         self.codec = LeafCodec(options.compression)
         self.deadline = math.inf  # of the handshake
-        self._greeting = LeafHandshake(self, identity)
+        self._handshake = LeafHandshake(self, identity)
         self.window = LinkWindow()
         self._interest_complete = False
         # Bytes after CONNECT while authentication is pending: unpacked ones, and later ones as received.
@@ -189,26 +189,26 @@ class LeafSession:
 
     def start(self, now: float) -> None:
         """Start on an open transport."""
-        self._greeting.start(now)
+        self._handshake.start(now)
 
     def tls_established(self, now: float) -> list[LeafEvent]:
         """Solicit: continue after the TLS handshake that `TlsRequired` requested."""
         assert self.state is State.WAIT_TLS
-        return self._greeting.negotiate(now)
+        return self._handshake.negotiate(now)
 
     @property
     def nonce(self) -> str:
         """The nonce that the soliciting side signs with its nkey."""
-        return self._greeting.nonce.decode()
+        return self._handshake.nonce.decode()
 
     def accept_connect(self, now: float, *, account: str, is_system: bool, user: UserRules) -> list[LeafEvent]:
         """Accept: the peer is authenticated and bound to `account`. Returns `Established` and the events received meanwhile."""
         if self.state is not State.WAIT_VERDICT:
             return []
-        connect = self._greeting.connect
+        connect = self._handshake.connect
         self.account = account
         self._is_system = is_system
-        refused = self._greeting.welcome(account, user, is_system=is_system)
+        refused = self._handshake.welcome(account, user, is_system=is_system)
         if refused is not None:
             return [refused]
         self._is_spoke = connect.is_hub
@@ -244,7 +244,7 @@ class LeafSession:
 
         Python frees what is left at once, without its garbage collector.
         """
-        self._greeting.release()
+        self._handshake.release()
 
     def report(self, text: str) -> None:
         """Send the peer an error that does not end the link."""
@@ -342,7 +342,7 @@ class LeafSession:
             return []
         if now < self.deadline or self.state is State.CLOSED:
             return []
-        return [self._greeting.late()]
+        return [self._handshake.late()]
 
     def pong(self) -> None:
         """Answer a PING."""
@@ -408,10 +408,10 @@ class LeafSession:
             case Err(text=text):
                 self._peer_error(text, events)
             case Info():
-                self._greeting.heard_info(op, events, now)
+                self._handshake.heard_info(op, events, now)
             case Connect() if self.state is State.WAIT_CONNECT:
-                self._greeting.heard_connect(op, events)
-            case Connect() if not self._greeting.accepts:
+                self._handshake.heard_connect(op, events)
+            case Connect() if not self._handshake.accepts:
                 # The accepting side presents no credentials.
                 events.append(self.close(errors.AUTHORIZATION_VIOLATION))
             case LsAdd() if self.state is State.OPEN:
@@ -464,7 +464,7 @@ class LeafSession:
             return self.close(reason=f"{errors.WRONG_PORT_SERVER}: {detail}")
         return self.close(text, reason=detail)
 
-    # ---------------------------------------------------------------- from the greeting to the open link
+    # ---------------------------------------------------------------- from the handshake to the open link
 
     def rescan(self) -> None:
         """Start a new scanner: the peer's next bytes are a stream of their own."""
@@ -472,7 +472,7 @@ class LeafSession:
 
     def establish(self, now: float, user: UserRules, *, isolated: bool) -> list[LeafEvent]:
         """Establish the link with an authenticated peer: interest and messages flow."""
-        times, handshake = self.options.times, self._greeting
+        times, handshake = self.options.times, self._handshake
         self.peer = LinkPeer(
             is_upstream=self._is_spoke,
             cluster=handshake.cluster,
@@ -488,7 +488,7 @@ class LeafSession:
             always_ping=self._is_spoke,
             rng=self._rng,
         )
-        if self._greeting.accepts:
+        if self._handshake.accepts:
             self._scanner = self._new_scanner()
         self.enter(State.OPEN)
         self.sender.is_open = True
@@ -512,6 +512,6 @@ class LeafSession:
             account=self.account,
             is_system=self._is_system,
             is_spoke=self._is_spoke,
-            peer_domain=self._greeting.domain,
+            peer_domain=self._handshake.domain,
             deny_pub=self._deny_pub,
         )

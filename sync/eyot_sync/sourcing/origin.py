@@ -1,7 +1,7 @@
 """The origin of a mirror or source, and the consumer requested there.
 
 The request has the form that every nats-server since 2.9 accepts (`direct: true`, no acknowledgements, heartbeats, flow
-control). Source: sync.md sections 1 and 2.
+control). What it resumes with: docs/leaf-links.md, "Resume".
 """
 
 from __future__ import annotations

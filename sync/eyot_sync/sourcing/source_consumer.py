@@ -16,7 +16,7 @@ Beside the phase there is extra state, each in one place:
     commits     messages that are handed on and not committed yet      pending_commits.py
 
 What can be under way and uncommitted is bounded by the origin's flow-control window.
-Source: sync.md sections 2 to 5.
+docs/leaf-links.md describes the same for operators, from "Resume" on.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ there ends the wait.
 
 Such an inbox may also belong to a request that another server is about to answer. A refusal is therefore sent only when
 the inbox was announced with the link, when no request with it came over the link, and when it is still there after the
-usual time of an answer; and only to versions that then repeat sooner (`asks_again_sooner`). Source: sync.md section 5;
+usual time of an answer; and only to versions that then repeat sooner (`asks_again_sooner`). Source:
 nats-server's stream.go of the versions named.
 """
 

@@ -21,7 +21,6 @@ def test_client_operations() -> None:
     assert frames.encode_sub(b"a", b"1") == b"SUB a 1\r\n"
     assert frames.encode_sub(b"a", b"1", b"q") == b"SUB a q 1\r\n"
     assert frames.encode_unsub(b"1") == b"UNSUB 1\r\n"
-    assert frames.encode_unsub(b"1", 5) == b"UNSUB 1 5\r\n"
     assert frames.encode_err("Stale Connection") == b"-ERR 'Stale Connection'\r\n"
 
 

@@ -1,4 +1,4 @@
-"""Enrolment of a device over NATS: token, request and answer (docs/enrolment.md).
+"""Enrolment of a device over NATS: token, request and answer (docs/operate/enrolment.md).
 
 A token is the credentials of a user that may do one thing, ask for enrolment: `<user JWT>.<seed>`, four parts with dots
 between. The request goes to `$EYOT.ENROL.<public key of the token's user>`, that of a renewal to `$EYOT.RENEW.<name>`.

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
 #: A delivery is confirmed within this time, seconds, if its downstream answers.
 CONFIRM_WITHIN_S = 1.0
-#: A reader that asks again for what it had confirmed may do so again and again (its stream is full, say): for so long nothing is
-#: certain, seconds. nats-server asks every two.
+#: A downstream that requests again what it had confirmed may repeat that (its stream is full, for example). For so long, seconds,
+#: nothing is certain. nats-server requests every 2 seconds.
 RETRACTION_S = 10.0
 #: Above every sequence.
 _NO_END = 1 << 62

@@ -71,7 +71,7 @@ class StreamIngest(MessageStager):
     # -- published messages ----------------------------------------------------------------------------------------
 
     def run(self, messages: list[Published]) -> None:
-        """Take in one turn's messages."""
+        """Stage one turn's messages, and answer those that are refused. What is stored is answered after the commit."""
         self._now_ns = self._start_ns()
         answers: list[tuple[bytes, bytes]] = []
         if not self.config.allow_atomic or not any(MARK in message.header for message in messages):
@@ -102,7 +102,7 @@ class StreamIngest(MessageStager):
         self._run_single(single, answers)
 
     def _run_single(self, messages: list[Published], answers: list[tuple[bytes, bytes]]) -> None:
-        """Messages that stand for themselves, one transaction."""
+        """Stage messages that are in no atomic batch, as one transaction."""
         if not messages:
             return
         msg_ids = self._plain_ids(messages)
@@ -142,16 +142,20 @@ class StreamIngest(MessageStager):
         batch = Batch()
         txn = stream.store.begin()
         try:
-            self._take_plain(txn, batch, messages, msg_ids)
-            if self._limited:
-                per_subject = self.config.max_msgs_per_subject > 0
-                self._enforce(txn, batch, {message.subject for message in messages} if per_subject else ())
+            self._stage_plain(txn, batch, messages, msg_ids)
         except BaseException:
             stream.store.abort(txn)
             self.rolled_back(batch)
             raise
         self._parts.limiter.note_staged(batch, txn.bytes)
         stream.submit(txn, batch)
+
+    def _stage_plain(self, txn: "Txn", batch: Batch, messages: list[Published], msg_ids: list[bytes]) -> None:
+        """Stage plain messages, and enforce the stream's limits."""
+        self._take_plain(txn, batch, messages, msg_ids)
+        if self._limited:
+            per_subject = self.config.max_msgs_per_subject > 0
+            self._enforce(txn, batch, {message.subject for message in messages} if per_subject else ())
 
     def _take_fast(
         self, txn: "Txn", batch: Batch, message: Published, described: bytes, subjects: set[bytes]
@@ -212,7 +216,7 @@ class StreamIngest(MessageStager):
         self._stream.submit(txn, batch)
 
     def run_scheduled(self, due: "Sequence[Due]", now_ns: int) -> None:
-        """Schedules fell due: store what they make, together with when they are due again."""
+        """Store what due schedules make, together with when they are due again."""
         stream = self._stream
         batch = Batch()
         subjects: set[bytes] = set()
@@ -255,10 +259,7 @@ class StreamIngest(MessageStager):
         messages = [change for change in changes if isinstance(change, Published)]
         msg_ids = self._plain_ids(messages) if len(messages) == len(changes) else None
         if msg_ids is not None:
-            self._take_plain(txn, batch, messages, msg_ids)
-            if self._limited:
-                per_subject = self.config.max_msgs_per_subject > 0
-                self._enforce(txn, batch, {message.subject for message in messages} if per_subject else ())
+            self._stage_plain(txn, batch, messages, msg_ids)
             return None
         subjects: set[bytes] = set()
         for change in changes:

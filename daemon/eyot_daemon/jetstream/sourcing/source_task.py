@@ -141,7 +141,7 @@ class SourceTask:
         origin = origins.Origin.of(config, stream.name, stream.core.domain)
         state = stream.log.state
         position = stored_position(stream, MIRROR_KEY) if mirror else source_position(stream, origin)
-        self._marks = SourceHeaderIndex(stream) if mirror else None
+        self._header_index = SourceHeaderIndex(stream) if mirror else None
         self._follows = (identity_of(position.identity), position.seq)
         self._before = Predecessors(() if mirror else predecessors(stream, origin))
         self.source_consumer = SourceConsumer(
@@ -214,16 +214,16 @@ class SourceTask:
         return removed_source(self.stream.core, self._origin, mirror=self.mirror)
 
     def interest_added(self) -> None:
-        """Interest in the origin's API came over a leaf link: it may have come within reach.
+        """Note that interest in the origin's API came over a leaf link: the origin may have come within reach.
 
-        Asked at the end of the turn, when all of the peer's interest that came with it is in.
+        The origin is requested at the end of the turn, when all interest that the peer sent with it is known.
         """
         if not self.source_consumer.is_connected and not self._woken:
             self._woken = True
             self._mark_dirty()
 
     def interest_removed(self) -> None:
-        """Interest in the origin's API that came over a leaf link went away: perhaps the link to the origin did."""
+        """Note that interest in the origin's API, which came over a leaf link, is gone: perhaps the link to the origin is."""
         if not self.account.has_interest(self.api_subject()):
             self._do(self.source_consumer.link_down(self._now()))
 
@@ -277,10 +277,10 @@ class SourceTask:
             self._woken = False
             if self.account.has_interest(self.api_subject()):
                 self._link_up()
-        if self._marks is not None and self.source_consumer.phase is Phase.ACTIVE:
+        if self._header_index is not None and self.source_consumer.phase is Phase.ACTIVE:
             told = self.source_consumer.request.told
             while told:
-                self._marks.told(read_position_update(told.pop(0)))
+                self._header_index.told(read_position_update(told.pop(0)))
         batch, mark = self.source_consumer.take_batch()
         if batch and self._before:
             batch = self._without_copied(batch, mark)
@@ -290,8 +290,8 @@ class SourceTask:
         if not batch and not skip_to:
             if self.mirror and self.source_consumer.epoch.held_at > self._held_at_stored:
                 self._remember_hold()
-            if self._marks is not None:
-                self._put(self._marks.note((), self.stream.log.state.last_seq))
+            if self._header_index is not None:
+                self._put(self._header_index.note((), self.stream.log.state.last_seq))
             if self.source_consumer.is_connected:
                 self._do(self.source_consumer.committed(mark, 0, 0, self.source_consumer.request.reply))
             return
@@ -374,13 +374,13 @@ class SourceTask:
     def _positions_of(self, batch: Sequence[CopiedMessage]) -> Callable[[int], Iterable[tuple[bytes, bytes]]]:
         """Return the function that records the position for a batch of which some messages may be refused.
 
-        A mirror's sequence is its stream's own: only which life of the origin it belongs to is recorded, where an
-        origin ended that lost its end, and what its messages are marked with.
+        A mirror's sequence is its stream's own. Recorded are only the origin's epoch, where an origin ended that lost
+        its end, and which source headers its messages have.
         """
-        marks = self._marks
-        if marks is not None:
+        index = self._header_index
+        if index is not None:
             epoch = self._epoch_record()
-            return lambda last_seq: (*epoch, *marks.note(batch, last_seq))
+            return lambda last_seq: (*epoch, *index.note(batch, last_seq))
         identity, newest_ns, seen = (
             self.source_consumer.identity,
             self.source_consumer.resume.newest_ns,
@@ -434,8 +434,8 @@ class SourceTask:
             committed = self.stream.log.committed_seq
         log.warning("%r: %s; copied up to %d", self, problem.description, committed)
         self._epoch_stored = Position()
-        if self._marks is not None:
-            self._marks.reload()
+        if self._header_index is not None:
+            self._header_index.reload()
         self._do(self.source_consumer.failed(committed, problem, self._now()))
 
     def _do(self, actions: Sequence[Action]) -> None:

@@ -317,7 +317,7 @@ class Stream:
             self.broker.hold_back(gate)
 
     def store_scheduled(self, due: Sequence[Due], now_ns: int) -> None:
-        """Schedules fell due: store the messages they make."""
+        """Store the messages that due schedules make."""
         self.ingest.run_scheduled(due, now_ns)
 
     # -- transactions ----------------------------------------------------------------------------------------------
@@ -327,7 +327,7 @@ class Stream:
         return self.core.staging()
 
     def submit(self, txn: "Txn", batch: Batch) -> None:
-        """Hand in a transaction of this stream; `batch` settles when it is through."""
+        """Submit a transaction of this stream; `batch` settles with its result."""
         self.core.submit(txn, batch)
 
     def after_commits(self, fn: CommitCallback) -> None:
