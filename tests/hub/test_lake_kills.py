@@ -27,7 +27,7 @@ def commands() -> set[str]:
 
 def test_hub_kills_has_every_job_in_every_format() -> None:
     target = (ROOT / "Makefile").read_text().partition("\nhub-kills:")[2].partition("\n\n")[0]
-    runs = re.findall(r"tests/support/(\w+)\.py([^\n]*)", target)
+    runs = re.findall(r"tests/support/hub/(\w+)\.py([^\n]*)", target)
     killed: dict[str, set[str]] = {name: set() for name in FORMATS}
     for script, options in runs:
         (table_format,) = re.findall(r"--format (\w+)", options) or FORMATS[:1]
