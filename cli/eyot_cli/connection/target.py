@@ -158,6 +158,9 @@ class Target:
 
         clients: list[CommandClient] = []
 
+        def lost() -> bool:
+            return any(each.is_closed for each in clients)
+
         async def run() -> T:
             try:
                 while len(clients) < number:
@@ -168,7 +171,14 @@ class Target:
                     if isinstance(error, ServiceUnavailableError) and error.err_code is None:  # nobody answered
                         raise no_jetstream(self.api_prefix, self.domain) from error
                     raise refusal(error.description, error.err_code) from error
+                except Failure as error:
+                    # What an action says of an answer that did not come in time.
+                    if isinstance(error.__context__, TimeoutError) and lost():
+                        raise self.gone() from error
+                    raise
                 except (NatsError, TimeoutError) as error:
+                    if isinstance(error, TimeoutError) and lost():
+                        raise self.gone() from error
                     raise _failed(error, next(filter(None, (each.refused() for each in clients)), "")) from error
             finally:
                 for client in clients:
@@ -182,6 +192,10 @@ class Target:
             is_reached = not isinstance(error, OSError) or isinstance(error, ssl.SSLError | ProxyError)
             remedy = self.login_remedy if self.login is not None else ""
             raise cannot_connect(self.shown_server, said(error), is_reached=is_reached, login_remedy=remedy) from error
+
+    def gone(self) -> Failure:
+        """Return the error of a connection that ended while a command waited."""
+        return Failure(f"the connection to {self.shown_server} is gone")
 
     def context_name(self) -> str | None:
         """Return the name of the context in use: the named one, else the selected one. Raises Failure."""

@@ -12,7 +12,6 @@ from nats.aio.msg import Msg
 
 from eyot_cli.connection.target import Target
 from eyot_cli.jetstream.stored import payload_member
-from eyot_cli.terminal.failure import Failure
 from eyot_cli.terminal.show import console, print_json, print_payload
 
 T = TypeVar("T")
@@ -42,18 +41,13 @@ def print_message(target: Target, message: Msg) -> None:
     print_payload(message.data.decode("utf-8", "replace"))
 
 
-def connection_gone(target: Target) -> Failure:
-    """Return the error of a connection that ended while a command waited."""
-    return Failure(f"the connection to {target.shown_server} is gone")
-
-
 async def until_done(target: Target, client: Client, done: asyncio.Event) -> None:
     """Return when `done` is set. Raises Failure if the connection ends first."""
     while not done.is_set():
         with suppress(TimeoutError):
             await asyncio.wait_for(done.wait(), LOOK_S)
         if client.is_closed and not done.is_set():
-            raise connection_gone(target)
+            raise target.gone()
 
 
 async def next_of(target: Target, client: Client, arrived: asyncio.Queue[T]) -> T:
@@ -62,4 +56,4 @@ async def next_of(target: Target, client: Client, arrived: asyncio.Queue[T]) -> 
         with suppress(TimeoutError):
             return await asyncio.wait_for(arrived.get(), LOOK_S)
         if client.is_closed and arrived.empty():
-            raise connection_gone(target)
+            raise target.gone()

@@ -18,7 +18,6 @@ from eyot_cli.connection.target import Target
 from eyot_cli.jetstream.api import ask
 from eyot_cli.jetstream.direct_reading import directly, is_direct
 from eyot_cli.jetstream.stored import Silence, in_order
-from eyot_cli.messages.common import connection_gone
 from eyot_cli.messages.sub_output import Output, output_options
 from eyot_cli.messages.sub_reports import drawn, report_of, report_options
 from eyot_cli.terminal.failure import Failure
@@ -205,7 +204,7 @@ async def _published(
             yield message
             continue
         if client.is_closed and arrived.empty():
-            raise connection_gone(target)
+            raise target.gone()
 
 
 async def _stream_of(target: Target, client: CommandClient, subject: str) -> str:
@@ -249,7 +248,7 @@ async def _of_consumer(
             messages = await read.fetch(min(_AHEAD, _AHEAD if most is None else most - got), timeout=silence.look_s)
         except NatsTimeoutError:
             if client.is_closed:
-                raise connection_gone(target) from None
+                raise target.gone() from None
             continue
         for message in messages:
             got += 1
