@@ -11,7 +11,8 @@ export PYTHONDONTWRITEBYTECODE := 1
 export SPARK_LOCAL_IP ?= 127.0.0.1
 NEEDS := packaging/ensure-packages
 # Three processes, since tests of real processes wait for clocks and disks; the tests of one file run in one of them, one after the other.
-SIDE_BY_SIDE := -n 3 --dist loadfile
+# Slow folders come first, so that all three end at the same time.
+SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: trust-walk bench-start bench-fleet bench-hub-history demo-fleet mqtt-kills docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-compare bench-hub hub-kills hub-wheel hub-cluster hub-cluster-kills hub-dag cuts storm soak damage upgrades power-loss appliance deb deb-emulated apt-repo image image-run reproducible clean packages
 
@@ -54,7 +55,7 @@ fmt: venv  ## format and fix what can be fixed
 test: packages venv  ## everything that CI runs, in processes side by side; PYTEST="tests/unit -k tls" for a part, in one
 	@if [ -n "$(PYTEST)" ]; then exec $(BIN)/python -m pytest -q $(PYTEST); fi
 	mkdir -p build
-	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) --durations=40 tests/unit tests/offline_sync tests/interop tests/fleet \
+	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) --durations=40 tests/fleet tests/interop tests/offline_sync tests/unit \
 		> build/test.log 2>&1 &
 	others=$$!
 	trap 'kill $$others 2>/dev/null || true' EXIT

@@ -39,6 +39,10 @@ class LinkTable:
         #: those that are up; lists do not tell of logins
         self._foreign: set[tuple[str, int]] = set()
 
+    def is_linked(self, name: str) -> bool:
+        """Return whether a device has a link."""
+        return bool(self._links.get(name))
+
     def take_event(
         self, message: frames.Msg, enrolled: Mapping[str, EnrolledDevice]
     ) -> tuple[str, bool, float | None] | None:
