@@ -16,7 +16,7 @@ from eyot_daemon.jetstream.api_request import Endpoint
 from eyot_daemon.jetstream.backup.restored_parts import is_restoring
 from eyot_daemon.jetstream.consumer.api import endpoints as consumer_endpoints
 from eyot_daemon.jetstream.consumer.consumers import Consumers
-from eyot_daemon.jetstream.downstream.tracker import messages_missed
+from eyot_daemon.jetstream.downstream.missed import messages_missed
 from eyot_daemon.jetstream.server_context import Beside, ServerContext
 from eyot_daemon.jetstream.sourcing.port import SourcingOff, SourcingPort
 from eyot_daemon.jetstream.stream.stream import Stream

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from eyot_wire.digits import parse_uint
 from eyot_wire.frames import LeafMsg
 
 INBOX = b"$JSC.R."
@@ -50,9 +51,10 @@ def compares_identities(version: str) -> bool:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Return major, minor and patch; () for other text."""
-    numbers = version.split("-", 1)[0].split(".")
-    return tuple(int(number) for number in numbers) if len(numbers) == 3 and all(map(str.isdigit, numbers)) else ()
+    """Return major, minor and patch; () for other text, since the peer says what it likes."""
+    numbers = [parse_uint(number) for number in version.split("-", 1)[0].split(".")]
+    known = tuple(number for number in numbers if number is not None)
+    return known if len(known) == len(numbers) == 3 else ()
 
 
 class StaleRequests:

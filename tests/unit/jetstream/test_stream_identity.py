@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eyot_daemon.jetstream.downstream.tracker import messages_missed
+from eyot_daemon.jetstream.downstream.missed import messages_missed
 from eyot_wire import headers
 from eyot_wire.jetstream.stream_source import identity_of
 from support.jetstream.consumers import ConsumerFixture

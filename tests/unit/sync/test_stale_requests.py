@@ -82,3 +82,11 @@ def test_servers_that_compare_identities() -> None:
 
 def test_the_refusal_can_be_read() -> None:
     assert json.loads(REFUSAL)["error"]["err_code"] == 10185
+
+
+@pytest.mark.parametrize(
+    "version", ["", "2.14", "2.14.2.1", "2.x.0", "2.\u00b2.0", "2." + "9" * 5000 + ".0", " 2.14.2"]
+)
+def test_a_version_that_is_none(version: str) -> None:
+    assert not asks_again_sooner(version)
+    assert not compares_identities(version)

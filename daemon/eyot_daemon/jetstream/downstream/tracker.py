@@ -595,17 +595,3 @@ class DownstreamTracker:
             ):
                 return str(held)
         return ""
-
-
-def messages_missed(copied: Iterable[DownstreamTracker], *, compares_identities: bool) -> bool:
-    """Return whether a known downstream of these streams has no consumer now. Without any downstream, one may be about to start.
-
-    `compares_identities`: it does so by its pending request. Then False if a stream may have been created again since it
-    was last heard: a stream that nobody reads, and that is younger than the last confirmation of the others.
-    """
-    copied = list(copied)
-    if compares_identities:
-        heard_ns = max((one.confirmed_at_ns for one in copied), default=0)
-        if any(not one.known and one.created_ns > heard_ns for one in copied):
-            return False
-    return any(one.missed for one in copied) or (bool(copied) and not any(one.known for one in copied))
