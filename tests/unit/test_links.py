@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from support.clients.socks_proxy import SocksProxy
 from support.links.link import Link
 from support.links.shaper import Shaper
 
@@ -60,3 +61,20 @@ def passes(through: socket.socket) -> bool:
         return through.recv(1) != b""
     except ConnectionError:
         return False
+
+
+@pytest.mark.parametrize("login", [None, ("me", "mine")])
+def test_clients_that_leave_a_proxy_anywhere(echo: int, login: tuple[str, str] | None) -> None:
+    """A dial is given up at any byte; an error in a thread would be some other test's."""
+    words = b"\5\1\2\1\2me\4mine" if login else b"\5\1\0"
+    words += b"\5\1\0\3\x09127.0.0.1" + echo.to_bytes(2, "big")
+    before = set(threading.enumerate())
+    with SocksProxy(login) as proxy:
+        for end in range(len(words) + 1):
+            with socket.create_connection(("127.0.0.1", proxy.port)) as client:
+                client.sendall(words[:end])
+                if end == len(words):
+                    assert client.makefile("rb").read(2 + 2 * bool(login) + 10)[-10:] == b"\5\0\0\1" + bytes(6)
+        assert proxy.asked == [("127.0.0.1", echo)]
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)

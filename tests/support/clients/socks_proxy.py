@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 
 class SocksProxy:
@@ -26,6 +26,7 @@ class SocksProxy:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)  # ends the thread that waits for clients
         self._listener.close()
 
     def _accept(self) -> None:
@@ -34,22 +35,22 @@ class SocksProxy:
                 threading.Thread(target=self._serve, args=(self._listener.accept()[0],), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        with client, contextlib.suppress(OSError), client.makefile("rb") as read:
-            methods = read.read(read.read(2)[1])
+        with client, contextlib.suppress(OSError, EOFError), client.makefile("rb") as read:
+            methods = _exactly(read, _exactly(read, 2)[1])
             wanted = 2 if self._login else 0
             if wanted not in methods:
                 client.sendall(b"\x05\xff")
                 return
             client.sendall(bytes([5, wanted]))
             if self._login:
-                read.read(1)
-                given = tuple(read.read(read.read(1)[0]).decode() for _ in range(2))
+                _exactly(read, 1)
+                given = tuple(_exactly(read, _exactly(read, 1)[0]).decode() for _ in range(2))
                 client.sendall(b"\x01" + bytes([given != self._login]))
                 if given != self._login:
                     return
-            read.read(4)
-            host = read.read(read.read(1)[0]).decode()
-            port = int.from_bytes(read.read(2), "big")
+            _exactly(read, 4)
+            host = _exactly(read, _exactly(read, 1)[0]).decode()
+            port = int.from_bytes(_exactly(read, 2), "big")
             self.asked.append((host, port))
             client.sendall(bytes([5, self._answer, 0, 1]) + bytes(6))
             if self._answer == 0:
@@ -57,6 +58,14 @@ class SocksProxy:
                     threading.Thread(target=_pump, args=(server, client), daemon=True).start()
                     while sent := read.read1(65_536):
                         server.sendall(sent)
+
+
+def _exactly(read: BinaryIO, count: int) -> bytes:
+    """Read `count` bytes. Raises EOFError if the client ends before: a dial may be given up at any time."""
+    data = read.read(count)
+    if len(data) < count:
+        raise EOFError
+    return data
 
 
 def _pump(source: socket.socket, sink: socket.socket) -> None:
