@@ -1,9 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, auto_pickle=False, embedsignature=False
-"""The archive's work on every byte, in C: the compiled twin of archive/crc32c.py, s2_block.py and highwayhash.py.
+"""The archive's work on every byte, in C: the compiled twin of archive/crc32c.py, plain_chunks.py, s2_block.py and
+highwayhash.py.
 
 The plain twins document each function.
 """
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
@@ -87,29 +89,87 @@ cdef void fill_tables() noexcept:
 fill_tables()
 
 
-def crc32c(bytes data not None):
-    cdef const uint8_t* at = <const uint8_t*> PyBytes_AS_STRING(data)
-    cdef Py_ssize_t left = PyBytes_GET_SIZE(data)
+cdef uint32_t crc_of(const uint8_t* at, Py_ssize_t left) noexcept nogil:
     cdef uint32_t value = 0xFFFFFFFFu
-    with nogil:
-        if has_crc32c:
-            value = eyot_crc32c_words(value, at, left // 8)
-            at += left & ~<Py_ssize_t>7
-            left &= 7
-        while left >= 8:
-            value ^= <uint32_t> at[0] | <uint32_t> at[1] << 8 | <uint32_t> at[2] << 16 | <uint32_t> at[3] << 24
-            value = (
-                crc_tables[7][value & 0xFF] ^ crc_tables[6][(value >> 8) & 0xFF]
-                ^ crc_tables[5][(value >> 16) & 0xFF] ^ crc_tables[4][value >> 24]
-                ^ crc_tables[3][at[4]] ^ crc_tables[2][at[5]] ^ crc_tables[1][at[6]] ^ crc_tables[0][at[7]]
-            )
-            at += 8
-            left -= 8
-        while left:
-            value = crc_tables[0][(value ^ at[0]) & 0xFF] ^ (value >> 8)
-            at += 1
-            left -= 1
+    if has_crc32c:
+        value = eyot_crc32c_words(value, at, left // 8)
+        at += left & ~<Py_ssize_t>7
+        left &= 7
+    while left >= 8:
+        value ^= <uint32_t> at[0] | <uint32_t> at[1] << 8 | <uint32_t> at[2] << 16 | <uint32_t> at[3] << 24
+        value = (
+            crc_tables[7][value & 0xFF] ^ crc_tables[6][(value >> 8) & 0xFF]
+            ^ crc_tables[5][(value >> 16) & 0xFF] ^ crc_tables[4][value >> 24]
+            ^ crc_tables[3][at[4]] ^ crc_tables[2][at[5]] ^ crc_tables[1][at[6]] ^ crc_tables[0][at[7]]
+        )
+        at += 8
+        left -= 8
+    while left:
+        value = crc_tables[0][(value ^ at[0]) & 0xFF] ^ (value >> 8)
+        at += 1
+        left -= 1
     return value ^ 0xFFFFFFFFu
+
+
+def crc32c(data not None):
+    cdef Py_buffer view
+    cdef uint32_t value
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        with nogil:
+            value = crc_of(<const uint8_t*> view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
+    return value
+
+
+# -- chunks of a stream ------------------------------------------------------------------------------------------------
+
+cdef enum:
+    BLOCK = 65536
+    HEAD = 8  # kind, three bytes of size, four of the checksum
+
+
+cdef void finish_chunk(uint8_t* head, Py_ssize_t length) noexcept nogil:
+    # Write kind, size and masked checksum of the `length` bytes behind the head.
+    cdef uint32_t crc = crc_of(head + HEAD, length), size = <uint32_t> length + 4
+    crc = ((crc >> 15) | (crc << 17)) + 0xA282EAD8u
+    head[0] = 1
+    head[1] = size & 0xFF
+    head[2] = (size >> 8) & 0xFF
+    head[3] = (size >> 16) & 0xFF
+    head[4] = crc & 0xFF
+    head[5] = (crc >> 8) & 0xFF
+    head[6] = (crc >> 16) & 0xFF
+    head[7] = crc >> 24
+
+
+def plain_chunks(list parts not None):
+    cdef Py_ssize_t total = 0, filled = 0, size, step
+    cdef const char* source
+    cdef uint8_t* head
+    cdef bytes out
+    for part in parts:
+        total += PyBytes_GET_SIZE(<bytes?> part)
+    if not total:
+        return b""
+    out = PyBytes_FromStringAndSize(NULL, total + (total + BLOCK - 1) // BLOCK * HEAD)
+    head = <uint8_t*> PyBytes_AS_STRING(out)
+    for part in parts:
+        source = PyBytes_AS_STRING(part)
+        size = PyBytes_GET_SIZE(part)
+        while size:
+            if filled == BLOCK:
+                finish_chunk(head, filled)
+                head += HEAD + BLOCK
+                filled = 0
+            step = min(size, BLOCK - filled)
+            memcpy(head + HEAD + filled, source, step)
+            filled += step
+            source += step
+            size -= step
+    finish_chunk(head, filled)
+    return out
 
 
 # -- S2 ----------------------------------------------------------------------------------------------------------------

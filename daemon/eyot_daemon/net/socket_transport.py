@@ -284,13 +284,18 @@ class SocketTransport:
         if self._read_size < self._read_size_max:
             if handled_s < READ_S / 4:
                 self._read_size = min(2 * self._read_size, self._read_size_max)
-        elif self._direct is not None:
-            messages, self._seen_msgs = self._direct.in_msgs - self._seen_msgs, self._direct.in_msgs
-            if size >= READ_SIZE and self._read_size >= READ_SIZE:
-                is_large = messages * LARGE_MESSAGE <= size and handled_s * LARGE_READ_SIZE <= LARGE_READ_S * size
-                self._read_size = LARGE_READ_SIZE if is_large else READ_SIZE
-            elif self._read_size > READ_SIZE:
-                self._read_size = READ_SIZE
+        elif size >= READ_SIZE and self._read_size >= READ_SIZE:
+            is_large = self._brought_large_messages(size) and handled_s * LARGE_READ_SIZE <= LARGE_READ_S * size
+            self._read_size = LARGE_READ_SIZE if is_large else READ_SIZE
+        elif self._read_size > READ_SIZE:
+            self._read_size = READ_SIZE
+
+    def _brought_large_messages(self, size: int) -> bool:
+        """Return whether the messages of a full read were large on average. Leaf links and MQTT are judged by the time alone."""
+        if self._direct is None:
+            return True
+        messages, self._seen_msgs = self._direct.in_msgs - self._seen_msgs, self._direct.in_msgs
+        return messages * LARGE_MESSAGE <= size
 
     def _take(self, session: Session, data: memoryview) -> None:
         """Let the session process what the socket brought."""

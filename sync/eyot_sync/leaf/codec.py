@@ -42,7 +42,7 @@ _BLOCK_COST = 256
 class Chunks(Protocol):
     """`eyot_wire.archive.s2.chunks`."""
 
-    def __call__(self, data: bytes, *, compress: bool) -> bytes: ...
+    def __call__(self, parts: list[bytes], *, compress: bool) -> bytes: ...
 
 
 class LeafCodec:
@@ -109,17 +109,20 @@ class LeafCodec:
         data, self._clear = self._clear, b""
         return data
 
-    def pack(self, data: bytes, rtt_s: float | None) -> bytes:
-        """Return the wire bytes of a slice."""
-        if self._reader is None or not data:
-            return data
-        is_early = rtt_s is None and self.mode == AUTO and len(data) <= _EARLY_MAX
+    def pack(self, parts: list[bytes], rtt_s: float | None) -> bytes:
+        """Return the wire bytes of a slice that consists of `parts`."""
+        if self._reader is None:
+            return b"".join(parts)
+        size = sum(map(len, parts))
+        if not size:
+            return b""
+        is_early = rtt_s is None and self.mode == AUTO and size <= _EARLY_MAX
         compress = not is_early and self.level(rtt_s) != UNCOMPRESSED
-        packed = self._chunks(data, compress=compress)
+        packed = self._chunks(parts, compress=compress)
         if not compress:
             self.ratio = 1.0
-        elif len(data) >= _RATIO_SAMPLE_MIN:
-            ratio = max(1.0, min(len(data) / len(packed), _RATIO_MAX))
+        elif size >= _RATIO_SAMPLE_MIN:
+            ratio = max(1.0, min(size / len(packed), _RATIO_MAX))
             self.ratio += (ratio - self.ratio) * _RATIO_SHARE
         if self._has_begun:
             return packed
@@ -142,9 +145,12 @@ class LeafCodec:
             raise ArchiveError("s2: more than can be unpacked")
         self.is_behind = False
         room = UNPACKED_PER_TURN
-        while (block := reader.next_block()) is not None:
-            room -= len(block) + _BLOCK_COST
-            yield block
-            if room <= 0:
-                self.is_behind = True
-                return
+        try:
+            while (block := reader.next_block()) is not None:
+                room -= len(block) + _BLOCK_COST
+                yield block
+                if room <= 0:
+                    self.is_behind = True
+                    return
+        finally:
+            reader.hold()  # `data` may be the buffer of the next read

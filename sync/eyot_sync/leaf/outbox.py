@@ -153,16 +153,11 @@ class LeafOutbox:
 
         Returns how many frames fitted, and their bytes of header and payload; the rest is dropped and counted.
         """
-        put = self.streams.put
-        taken = content = 0
-        for number, (chunk, count, size) in enumerate(chunks):
-            if not put(stream, priority, subject, chunk, count):
-                self.dropped_msgs += sum(each[1] for each in chunks[number:])
-                self.dropped_bytes += sum(len(each[0]) for each in chunks[number:])
-                break
-            taken += count
-            content += size
-        return taken, content
+        fitting = self.streams.put_all(stream, priority, subject, chunks)
+        for chunk, count, _ in chunks[fitting:]:
+            self.dropped_msgs += count
+            self.dropped_bytes += len(chunk)
+        return sum([count for _, count, _ in chunks[:fitting]]), sum([size for _, _, size in chunks[:fitting]])
 
     def put_deliveries(self, stream: bytes, subject: bytes, frames: list[bytes], priority: int) -> int:
         """Queue deliveries in order. Returns how many fitted; the rest is dropped and counted."""
@@ -199,8 +194,8 @@ class LeafOutbox:
         self._message_bytes += fitting * size
         return fitting
 
-    def take(self, bytes_max: int, *, handshake_done: bool, bulk_max: int | None = None) -> bytes:
-        """Return the next slice: whole frames, messages of at most `bytes_max` bytes (one message if it is larger), or b"".
+    def take(self, bytes_max: int, *, handshake_done: bool, bulk_max: int | None = None) -> list[bytes]:
+        """Return the next slice in parts: whole frames, messages of at most `bytes_max` bytes (one message if it is larger).
 
         `bulk_max`: the most bytes of messages other than urgent ones, 0: none.
         """
@@ -216,7 +211,7 @@ class LeafOutbox:
             if not self._has_interest and not self.awaits_interest:
                 room = self._take_urgent(parts, bytes_max)
                 self._take_bulk(parts, room if bulk_max is None else min(room, bulk_max))
-        return b"".join(parts)
+        return parts
 
     def drop_messages(self) -> None:
         """Drop messages of an ending link.

@@ -161,11 +161,11 @@ class LeafSession:
             return codec.pack(self.outbox.take(bytes_max, handshake_done=False), self._distance_s)
         at = self.sender.now if now is None else now
         bulk_max = int(window.room(at) * codec.ratio)
-        data = self.outbox.take(int(bytes_max * codec.ratio), handshake_done=True, bulk_max=bulk_max)
-        data = codec.pack(data, self._distance_s)
+        parts = self.outbox.take(int(bytes_max * codec.ratio), handshake_done=True, bulk_max=bulk_max)
+        data = codec.pack(parts, self._distance_s)
         if data and window.sent(len(data), at):
             window.marked(at)
-            data += codec.pack(PING, self._distance_s)
+            data += codec.pack([PING], self._distance_s)
         return data
 
     @property

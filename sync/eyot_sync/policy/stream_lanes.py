@@ -75,18 +75,34 @@ class StreamLanes:
         size = len(chunk)
         if self.bytes + size > self.bytes_max and self.bytes:
             return False
+        lane = self._lane(stream, priority, subject)
+        lane.chunks.append(chunk)
+        lane.counts.append(count)
+        self._came(lane, size)
+        return True
+
+    def put_all(self, stream: bytes, priority: int, subject: bytes, chunks: list[tuple[bytes, int, int]]) -> int:
+        """Do as `put` for each chunk (its bytes, the number of frames, and what the caller counts); return how many fitted."""
+        size = sum([len(chunk) for chunk, _, _ in chunks])
+        if self.bytes + size > self.bytes_max or not chunks:
+            put = self.put
+            return next(
+                (at for at, each in enumerate(chunks) if not put(stream, priority, subject, *each[:2])), len(chunks)
+            )
+        lane = self._lane(stream, priority, subject)
+        lane.chunks.extend([chunk for chunk, _, _ in chunks])
+        lane.counts.extend([count for _, count, _ in chunks])
+        self._came(lane, size)
+        return len(chunks)
+
+    def _lane(self, stream: bytes, priority: int, subject: bytes) -> StreamLane:
         if subject != self._last:
             self._remember(subject, stream, priority)
         lane = self._lanes.get(subject)
         if lane is None:
             lane = self._lanes[subject] = StreamLane(subject, stream, priority)
             self._waiting.setdefault(priority, deque()).append(lane)
-        lane.chunks.append(chunk)
-        lane.counts.append(count)
-        lane.bytes += size
-        self.bytes += size
-        self._by_stream[lane.stream] = self._by_stream.get(lane.stream, 0) + size
-        return True
+        return lane
 
     def take(self, parts: list[bytes], room: int) -> int:
         """Move chunks of at most `room` bytes into `parts`, but one in any case; returns their bytes."""
@@ -97,21 +113,25 @@ class StreamLanes:
             waiting = self._waiting[priority]
             while waiting:
                 lane = waiting[0]
-                if lane.credit < len(lane.chunks[0]):
+                chunks, alone = lane.chunks, len(waiting) == 1
+                if not alone and lane.credit < len(chunks[0]):
                     lane.credit += QUANTUM
-                while lane.chunks and len(lane.chunks[0]) <= lane.credit:
-                    size = len(lane.chunks[0])
-                    if taken and taken + size > room:
-                        return taken
-                    parts.append(lane.chunks.popleft())
+                credit = self.bytes if alone else lane.credit  # nobody waits for the end of this lane's share
+                begun = taken
+                while chunks and (size := len(chunks[0])) <= credit and (taken + size <= room or not taken):
+                    parts.append(chunks.popleft())
                     lane.counts.popleft()
-                    lane.credit -= size
-                    self._left(lane, size)
+                    credit -= size
                     taken += size
-                if lane.chunks:
-                    waiting.rotate(-1)
-                else:
+                self._left(lane, taken - begun)
+                if not alone:
+                    lane.credit = credit
+                if not chunks:
                     del self._lanes[waiting.popleft().subject]
+                elif len(chunks[0]) <= credit:
+                    return taken
+                else:
+                    waiting.rotate(-1)
             del self._waiting[priority]
         return taken
 
@@ -140,6 +160,11 @@ class StreamLanes:
                 parts += lane.chunks
         self._empty()
         return taken
+
+    def _came(self, lane: StreamLane, size: int) -> None:
+        lane.bytes += size
+        self.bytes += size
+        self._by_stream[lane.stream] = self._by_stream.get(lane.stream, 0) + size
 
     def _left(self, lane: StreamLane, size: int) -> None:
         lane.bytes -= size

@@ -120,7 +120,7 @@ def packed_leaf(port: int) -> socket.socket:
     sock = greeted(port)
     sock.sendall(b'INFO {"client_id":1,"compression":"s2_fast"}\r\n')
     time.sleep(0.05)
-    chunk = s2.chunks(bytes(range(256)) * 128, compress=False)
+    chunk = s2.chunks([bytes(range(256)) * 128], compress=False)
     return push(sock, b"\xff\x06\x00\x00S2sTwO" + chunk[:-10])
 
 

@@ -48,7 +48,7 @@ def test_what_follows_connect_waits_within_bounds(packed: bool) -> None:
     data = CONNECT + b"LS+ b\r\n" + message * 500
 
     def wire(data: bytes) -> bytes:
-        return s2.chunks(data, compress=False) if packed else data
+        return s2.chunks([data], compress=False) if packed else data
 
     (event,) = session.receive(identifier + wire(data), 0.0)
     assert isinstance(event, ConnectReceived)
@@ -76,7 +76,7 @@ def test_who_goes_on_without_an_answer_is_sent_away() -> None:
 def test_a_packed_block_stands_for_little_before_connect() -> None:
     session = accepting(LeafCompression("s2_fast"))
     session.receive(b'INFO {"compression":"s2_fast"}\r\n', 0.0)
-    bomb = s2.chunks(bytes(60_000), compress=True)
+    bomb = s2.chunks([bytes(60_000)], compress=True)
     (closed,) = session.receive(b"\xff\x06\x00\x00S2sTwO" + bomb, 0.0)
     assert isinstance(closed, Closed)
 

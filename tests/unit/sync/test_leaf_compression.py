@@ -266,7 +266,7 @@ def test_a_turn_unpacks_so_much_and_the_next_one_goes_on() -> None:
     message = b"LMSG a 1000000\r\n" + b"\0" * 1_000_000 + b"\r\n"
     count = 40
     got = [
-        event for event in pair.hub.receive(chunks(message * count, compress=True), 1.0) if isinstance(event, LeafMsg)
+        event for event in pair.hub.receive(chunks([message * count], compress=True), 1.0) if isinstance(event, LeafMsg)
     ]
     assert len(got) * 1_000_000 <= UNPACKED_PER_TURN + 70_000
     turns = 1

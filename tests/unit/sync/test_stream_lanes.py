@@ -24,6 +24,24 @@ def filled(puts: list[tuple[bytes, int]]) -> tuple[StreamLanes, dict[bytes, list
     return lanes, put
 
 
+@given(
+    runs=st.lists(st.tuples(st.sampled_from(sorted(PRIORITIES)), st.lists(st.integers(1, 90), max_size=9)), max_size=9)
+)
+def test_chunks_come_together_as_one_by_one(runs: list[tuple[bytes, list[int]]]) -> None:
+    together, singly = StreamLanes(900), StreamLanes(900)
+    for name, sizes in runs:
+        chunks = [(name * size, size, 0) for size in sizes]
+        fitting = 0
+        while fitting < len(chunks) and singly.put(name, PRIORITIES[name], b"D." + name, *chunks[fitting][:2]):
+            fitting += 1
+        assert together.put_all(name, PRIORITIES[name], b"D." + name, chunks) == fitting
+    while singly:
+        parts: tuple[list[bytes], list[bytes]] = ([], [])
+        assert together.take(parts[0], 100) == singly.take(parts[1], 100)
+        assert parts[0] == parts[1]
+    assert not together
+
+
 @given(puts=PUTS, room=st.integers(1, 60_000))
 def test_everything_leaves_once_in_order_and_no_lower_priority_before_a_higher(
     puts: list[tuple[bytes, int]], room: int
@@ -99,10 +117,10 @@ def test_core_messages_and_streams_have_half_of_a_slice_each() -> None:
     for _ in range(100):
         outbox.put_message(b"c" * 100)
         outbox.put_delivery(b"S", b"D", b"s" * 100, 9)
-    data = outbox.take(2000, handshake_done=True)
+    data = b"".join(outbox.take(2000, handshake_done=True))
     assert (data.count(b"c"), data.count(b"s")) == (1000, 1000)
     while outbox:
-        assert outbox.take(2000, handshake_done=True)
+        assert b"".join(outbox.take(2000, handshake_done=True))
 
 
 def test_urgent_messages_go_before_all_others_and_are_bounded_by_the_slice() -> None:
@@ -112,10 +130,10 @@ def test_urgent_messages_go_before_all_others_and_are_bounded_by_the_slice() -> 
     for _ in range(20):
         outbox.put_urgent(b"u" * 100)
     outbox.put_control(b"PONG\r\n")
-    first = outbox.take(1000, handshake_done=True)
+    first = b"".join(outbox.take(1000, handshake_done=True))
     assert first == b"PONG\r\n" + b"u" * 1000
-    assert outbox.take(1000, handshake_done=True) == b"u" * 1000
-    assert set(outbox.take(1000, handshake_done=True)) == {ord("c"), ord("s")}
+    assert b"".join(outbox.take(1000, handshake_done=True)) == b"u" * 1000
+    assert set(b"".join(outbox.take(1000, handshake_done=True))) == {ord("c"), ord("s")}
 
 
 def test_streams_are_told_by_the_reply() -> None:
@@ -145,4 +163,4 @@ def test_answers_that_nobody_reads_are_bounded_and_the_last_words_pass() -> None
     assert outbox.dropped_control > 100_000
     outbox.drop_messages()
     outbox.put_control(b"-ERR 'Stale Connection'\r\n")
-    assert outbox.take(1000, handshake_done=False).endswith(b"-ERR 'Stale Connection'\r\n")
+    assert b"".join(outbox.take(1000, handshake_done=False)).endswith(b"-ERR 'Stale Connection'\r\n")

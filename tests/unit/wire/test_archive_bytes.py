@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from eyot_wire.archive import crc32c as plain_crc
 from eyot_wire.archive import highwayhash as plain_hash
-from eyot_wire.archive import native, s2_block
+from eyot_wire.archive import native, plain_chunks, s2_block
 from eyot_wire.archive.errors import ArchiveError
 from eyot_wire.archive.s2 import BLOCK_MAX, S2Reader, S2Writer, masked_crc
 from eyot_wire.archive.varint import Cursor, uvarint, varint
@@ -155,10 +155,12 @@ def test_both_twins_refuse_the_same(block: bytes, data: st.DataObject) -> None:
 def read_all(stream: bytes, sizes: list[int]) -> bytes:
     reader, out, at = S2Reader(), bytearray(), 0
     for size in [*sizes, len(stream)]:
-        reader.feed(stream[at : at + size])
+        piece = bytearray(stream[at : at + size])
+        reader.feed(piece)
         at += size
         while (block := reader.next_block()) is not None:
             out += block
+        piece[:] = b"?" * len(piece)  # as the next read overwrites it
     reader.end()
     return bytes(out)
 
@@ -172,6 +174,35 @@ def test_a_stream_comes_back_whatever_the_pieces(parts: list[bytes], sizes: list
 
 
 IDENTIFIER = b"\xff\x06\x00\x00S2sTwO"
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 255), st.sampled_from([0, 1, 40, 4_096, 65_535, 65_536, 65_537, 200_000])), max_size=6
+    ),
+    st.lists(st.integers(0, 70_000), max_size=6),
+)
+def test_both_twins_make_the_same_plain_chunks(parts: list[tuple[int, int]], sizes: list[int]) -> None:
+    data = [bytes((byte,)) * size for byte, size in parts]
+    made = native.plain_chunks(data)
+    assert made == plain_chunks.plain_chunks(data)
+    assert read_all(IDENTIFIER + made, sizes) == b"".join(data)
+
+
+@pytest.mark.parametrize("first", range(0, 60, 7))
+def test_what_is_held_may_be_overwritten(first: int) -> None:
+    """A turn ends between two blocks: the rest waits, while the buffer of the read has other bytes."""
+    stream = IDENTIFIER + b"".join(plain(b"%d" % number * 10) for number in range(4))
+    reader, out = S2Reader(), []
+    for piece in (bytearray(stream[:first]), bytearray(stream[first:])):
+        reader.feed(piece)
+        out += [bytes(block)] if (block := reader.next_block()) is not None else []
+        reader.hold()
+        piece[:] = b"?" * len(piece)
+    out += [bytes(block) for block in iter(reader.next_block, None)]
+    assert out == [b"%d" % number * 10 for number in range(4)]
+    assert reader.pending == 0
 
 
 def chunk(kind: int, content: bytes) -> bytes:

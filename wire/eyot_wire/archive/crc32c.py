@@ -16,7 +16,7 @@ def _table() -> tuple[int, ...]:
 _TABLE = _table()
 
 
-def crc32c(data: bytes) -> int:
+def crc32c(data: bytes | memoryview) -> int:
     """Return the CRC-32C of `data` as an integer of 32 bits."""
     table = _TABLE
     value = 0xFFFFFFFF

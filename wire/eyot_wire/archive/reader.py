@@ -47,7 +47,7 @@ class ArchiveReader:
             block = self._s2.next_block()
             if block is None:
                 return None
-            self._window.add(block)
+            self._window.add(bytes(block))
         try:
             self._has_more = next(self._grammar) is MORE
         except StopIteration:

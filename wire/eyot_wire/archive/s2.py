@@ -14,14 +14,14 @@ Source: the Snappy framing format and the S2 package's description (github.com/k
 from __future__ import annotations
 
 from eyot_wire.archive.errors import ArchiveError, truncated
-from eyot_wire.archive.native import crc32c, decode_block
+from eyot_wire.archive.native import crc32c, decode_block, plain_chunks
+from eyot_wire.archive.plain_chunks import BLOCK, PLAIN, head, masked
 
 BLOCK_MAX = 4 << 20
 PIECE = 256 << 10
 """Bytes that are compressed in one call: the library holds the interpreter's lock meanwhile, and other threads wait."""
 _IDENTIFIERS = (b"S2sTwO", b"sNaPpY")
-_SNAPPY_BLOCK = 64 << 10
-_COMPRESSED, _PLAIN, _SKIPPABLE, _IDENTIFIER = 0x00, 0x01, 0x80, 0xFF
+_COMPRESSED, _SKIPPABLE, _IDENTIFIER = 0x00, 0x80, 0xFF
 _CRC_BYTES = 4
 
 
@@ -33,57 +33,99 @@ def _content_max(block_max: int) -> int:
 class S2Reader:
     """Decodes a stream that arrives in pieces of any size, block by block.
 
-    `block_max`: the most bytes a block may decode to.
+    What is fed is not copied, but for chunks that two pieces share: it may be overwritten after `next_block` returned None,
+    or after `hold`. `block_max`: the most bytes a block may decode to.
     """
 
     def __init__(self, block_max: int = BLOCK_MAX) -> None:
         self.block_max = block_max
-        self._input = bytearray()
+        self._held = bytearray()  # what came before `_fed`: a chunk that has begun, or all that `hold` was to keep
+        self._fed = memoryview(b"")
         self._identified = False
         self._skip = 0  # bytes of a skipped chunk still to come
 
     @property
     def pending(self) -> int:
         """Bytes received and not yet decoded."""
-        return len(self._input)
+        return len(self._held) + len(self._fed)
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        self._input += data
+        self.hold()
+        self._fed = memoryview(data)
 
-    def next_block(self) -> bytes | None:
-        """Return the next block's bytes; None when its chunk is incomplete. Raises ArchiveError."""
-        while True:
-            if self._skip:
-                passed = min(self._skip, len(self._input))
-                del self._input[:passed]
-                self._skip -= passed
-                if self._skip:
-                    return None
-            if len(self._input) < 4:
-                return None
-            kind = self._input[0]
-            size = int.from_bytes(self._input[1:4], "little")
-            self._check(kind, size)
-            if _SKIPPABLE <= kind < _IDENTIFIER:
-                self._skip = size + 4
-                continue
-            if len(self._input) < 4 + size:
-                return None
-            block = None
-            with memoryview(self._input) as view, view[4 : 4 + size] as content:
-                if kind != _IDENTIFIER:
-                    block = self._block(kind, content)
-                elif content not in _IDENTIFIERS:
-                    raise ArchiveError("s2: unsupported input")
-            del self._input[: 4 + size]
-            if block is not None:
-                return block
+    def hold(self) -> None:
+        """Copy what was fed and not decoded."""
+        self._held += self._fed
+        self._fed = memoryview(b"")
+
+    def next_block(self) -> bytes | memoryview | None:
+        """Return the next block's bytes; None when its chunk is incomplete. Raises ArchiveError.
+
+        They are a part of what was fed if that holds all of an uncompressed chunk.
+        """
+        while (chunk := self._next_chunk()) is not None:
+            kind, content = chunk[0], chunk[4:]
+            if kind != _IDENTIFIER:
+                return self._block(kind, content)
+            if content not in _IDENTIFIERS:
+                raise ArchiveError("s2: unsupported input")
             self._identified = True
+        return None
 
     def end(self) -> None:
         """Mark the end of the input. Raises ArchiveError when bytes are missing."""
-        if self._input or self._skip:
+        if self.pending or self._skip:
             raise truncated()
+
+    def _next_chunk(self) -> memoryview | None:
+        """Return the next chunk that is not to be skipped; None: it is incomplete. Raises ArchiveError."""
+        while True:
+            if self._skip:
+                self._skip -= self._pass_over(self._skip)
+                if self._skip:
+                    return None
+            if self._held:
+                self._top_up(4)
+            head = self._held or self._fed
+            if len(head) < 4:
+                self.hold()
+                return None
+            kind, size = head[0], 4 + int.from_bytes(head[1:4], "little")
+            self._check(kind, size - 4)
+            if _SKIPPABLE <= kind < _IDENTIFIER:
+                self._skip = size
+            elif not self._held:
+                if size > len(self._fed):
+                    self.hold()
+                    return None
+                chunk, self._fed = self._fed[:size], self._fed[size:]
+                return chunk
+            else:
+                self._top_up(size)
+                if size > len(self._held):
+                    return None
+                if size == len(self._held):
+                    chunk, self._held = memoryview(self._held), bytearray()
+                    return chunk
+                with memoryview(self._held) as held:
+                    chunk = memoryview(bytes(held[:size]))
+                del self._held[:size]
+                return chunk
+
+    def _top_up(self, size: int) -> None:
+        """Move bytes, so that `size` are held if so many have come."""
+        missing = size - len(self._held)
+        if missing > 0:
+            self._held += self._fed[:missing]
+            self._fed = self._fed[missing:]
+
+    def _pass_over(self, count: int) -> int:
+        """Drop up to `count` bytes; return how many."""
+        held = min(count, len(self._held))
+        del self._held[:held]
+        fed = min(count - held, len(self._fed))
+        self._fed = self._fed[fed:]
+        return held + fed
 
     def _check(self, kind: int, size: int) -> None:
         """Check the first four bytes of a chunk against the stream so far. Raises ArchiveError."""
@@ -91,21 +133,21 @@ class S2Reader:
             raise ArchiveError("s2: corrupt input")
         if kind == _IDENTIFIER and size != len(_IDENTIFIERS[0]):
             raise ArchiveError("s2: corrupt input")
-        if kind in (_COMPRESSED, _PLAIN) and not _CRC_BYTES <= size <= _content_max(self.block_max):
+        if kind in (_COMPRESSED, PLAIN) and not _CRC_BYTES <= size <= _content_max(self.block_max):
             raise ArchiveError("s2: corrupt input")
-        if _PLAIN < kind < _SKIPPABLE:
+        if PLAIN < kind < _SKIPPABLE:
             raise ArchiveError("s2: unsupported input")
 
-    def _block(self, kind: int, content: memoryview) -> bytes:
-        data = bytes(content[_CRC_BYTES:])
+    def _block(self, kind: int, content: memoryview) -> bytes | memoryview:
+        data: bytes | memoryview = content[_CRC_BYTES:]
         if kind == _COMPRESSED:
             try:
-                data = decode_block(data, self.block_max)
+                data = decode_block(bytes(data), self.block_max)
             except ValueError as error:
                 raise ArchiveError(str(error)) from None
         elif len(data) > self.block_max:
             raise ArchiveError("s2: corrupt input")
-        if masked_crc(data) != int.from_bytes(content[:_CRC_BYTES], "little"):
+        if masked(crc32c(data)) != int.from_bytes(content[:_CRC_BYTES], "little"):
             raise ArchiveError("s2: corrupt input")
         return data
 
@@ -125,22 +167,21 @@ class S2Writer:
         return bytes(self._compressor.flush())
 
 
-def chunks(data: bytes, *, compress: bool) -> bytes:
-    """Encode `data` as chunks of a stream whose identifier was sent before.
+def chunks(parts: list[bytes], *, compress: bool) -> bytes:
+    """Encode the bytes of `parts` as chunks of a stream whose identifier was sent before.
 
     With `compress`, chunks are compressed where that makes them smaller.
     """
-    parts: list[bytes] = []
-    for at in range(0, len(data), _SNAPPY_BLOCK):
-        piece = data[at : at + _SNAPPY_BLOCK]
-        kind, content = _PLAIN, piece
-        if compress:
-            packed = _compressed(piece)
-            if len(packed) < len(piece):
-                kind, content = _COMPRESSED, packed
-        size = len(content) + _CRC_BYTES
-        parts += (bytes((kind,)), size.to_bytes(3, "little"), masked_crc(piece).to_bytes(4, "little"), content)
-    return b"".join(parts)
+    if not compress:
+        return plain_chunks(parts)
+    data = b"".join(parts)
+    encoded: list[bytes] = []
+    for at in range(0, len(data), BLOCK):
+        piece = data[at : at + BLOCK]
+        packed = _compressed(piece)
+        kind, content = (_COMPRESSED, packed) if len(packed) < len(piece) else (PLAIN, piece)
+        encoded += (head(kind, len(content), crc32c(piece)), content)
+    return b"".join(encoded)
 
 
 def _compressed(piece: bytes) -> bytes:
@@ -151,5 +192,4 @@ def _compressed(piece: bytes) -> bytes:
 
 def masked_crc(data: bytes) -> int:
     """Return the masked checksum that a chunk carries."""
-    crc = crc32c(data)
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    return masked(crc32c(data))
