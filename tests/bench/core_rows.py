@@ -17,6 +17,7 @@ from support.trust.certificates import Authority
 
 TITLE = "Core"
 PEERS = [NATS, NEWEST, FLOOR]
+ROUNDS = 5
 HOW = (
     "One publisher; each subscriber is a process of its own. The floor is a C program that does the least possible with the same "
     "sockets."

@@ -12,6 +12,7 @@ from table import Row
 
 TITLE = "Durable"
 PEERS = [ALWAYS, NATS, FLOOR]
+ROUNDS = 5
 HOW = (
     "`always` is `sync_interval: always`, which makes the promise that Eyot makes: what is acknowledged is on flash. The other "
     "nats-server has its default and flushes every two minutes. The floor appends to a file, and flushes it once for all that came at "

@@ -13,6 +13,7 @@ from table import Row
 
 TITLE = "Growth in number"
 PEERS = [NATS]
+ROUNDS = 2
 HOW = (
     "Processor time of the broker for a message of 128 bytes that is stored and acknowledged, 256 in flight; the same broker with more of "
     "one kind. Streams: published to in turn. The last rows are the factor from the smallest to the largest number."
@@ -40,7 +41,7 @@ def measure(scale: float, rounds: int, say: Say, peers: list[str]) -> list[Row]:
             if least:
                 notes.note(f"from the fewest {what} to the most", "times", peer, most / least)
 
-    alternating([OURS, *peers], max(1, rounds // 2), say, "growth", one)
+    alternating([OURS, *peers], rounds, say, "growth", one)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return notes.rows
 

@@ -16,12 +16,13 @@ from table import Row
 
 TITLE = "Idle and trickle"
 PEERS = [NATS, NEWEST]
+ROUNDS = 3
 HOW = (
     "A hub and a leaf node with one mirror; messages of 200 bytes are published at the leaf node and each is acknowledged. Figures of the leaf "
     "node. Wake-ups are voluntary context switches of all threads. Written bytes are those that the kernel counts for the process."
 )
 #: Seconds by messages a second: few messages take longer to use a measurable time.
-TRICKLE_S = {0: 10, 1: 10, 10: 5, 100: 5}
+TRICKLE_S = {0: 8, 1: 8, 10: 5, 100: 5}
 SETTLE_S = 3.0
 #: Messages of the stream with which a start is measured.
 STORED = 10_000_000

@@ -16,6 +16,7 @@ from table import Row
 
 TITLE = "Leaf catch-up"
 PEERS = [NATS, NEWEST]
+ROUNDS = 5
 HOW = (
     "The hub makes a source or mirror of a stream that the leaf node has filled; from the first message at the hub to the last. Eyot's "
     "streams are flushed, nats-server's are not. Before each row, free memory is used once: a virtual machine gets it from its host then."

@@ -30,6 +30,7 @@ NATS = "nats-server"
 ALWAYS = "nats-server always"
 FLOOR = "floor"
 PEERS = [MOSQUITTO, NATS, ALWAYS, FLOOR]
+ROUNDS = 2
 PAYLOAD = 128
 HOW = (
     "Clients of MQTT 3.1.1 in C, payloads of 128 bytes. mosquitto has persistence on, nats-server its defaults, and "

@@ -42,7 +42,7 @@ console = Console(highlight=False)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="measures Eyot beside other brokers in the same run")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=0, help="of each group; 0: what is right for it")
     parser.add_argument("--scale", type=float, default=1.0, help="factor on all message counts")
     parser.add_argument("--write", type=Path, default=HERE.parents[1] / "docs" / "measured.md")
     parser.add_argument("group", nargs="?", choices=(*GROUPS, "mqtt"), help="measure only these rows; default: all")
@@ -55,13 +55,14 @@ def main() -> None:
 
 
 def _group(name: str, group: ModuleType, options: argparse.Namespace) -> None:
-    rows = group.measure(options.scale, options.rounds, console.print, group.PEERS)
+    rounds = options.rounds or group.ROUNDS
+    rows = group.measure(options.scale, rounds, console.print, group.PEERS)
     if not rows:
         return
     table = markdown(rows, OURS, group.PEERS)
     console.print(table, soft_wrap=True)
     versions = {peer: version(peer) for peer in (OURS, *group.PEERS)}
-    text = f"Written by `make bench BENCH={name}`. {group.HOW}\n\n{conditions(options.rounds, versions)}"
+    text = f"Written by `make bench BENCH={name}`. {group.HOW}\n\n{conditions(rounds, versions)}"
     write_section(options.write, group.TITLE, f"{text}\n{table}")
     console.print(f"written to {options.write}")
 
@@ -72,7 +73,7 @@ def _mosquitto() -> str:
 
 
 def _mqtt(options: argparse.Namespace) -> None:
-    rounds = max(1, options.rounds // 2)
+    rounds = options.rounds or mqtt_rows.ROUNDS
     table = markdown(mqtt_rows.MqttBench(options.scale).run(rounds, console.print), OURS, mqtt_rows.PEERS)
     console.print(table, soft_wrap=True)
     newer = subprocess.run([binary(VERSION), "-v"], capture_output=True, text=True, check=True).stdout.strip()

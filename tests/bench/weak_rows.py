@@ -11,6 +11,7 @@ from weak_groups import groups, within
 
 TITLE = "A weak machine"
 PEERS = [NATS, ALWAYS]
+ROUNDS = 3
 HOW = (
     "The broker has 10 % of one core and 256 MB from its first instruction on; its clients have the machine. eyotd has `profile: small`. "
     "Resident memory is the process's, with the pages of its store, after all other rows."
