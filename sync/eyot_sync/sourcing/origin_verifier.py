@@ -151,6 +151,11 @@ class OriginVerifier:
         return not self._identity_pending and not self._check.pending
 
     @property
+    def only_sourced(self) -> bool:
+        """Whether the origin answered, and no client can have written `Nats-Stream-Source` into its messages."""
+        return self._info is not None and self._info.only_sourced
+
+    @property
     def stored(self) -> dict[int, int]:
         """Return the stored times of messages at the origin, by sequence, as far as the origin reported them; 0: removed."""
         return self._check.stored

@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import nats
 import pytest
 from nats.aio.client import Client
 from nats.js.api import ConsumerConfig, KeyValueConfig, StreamConfig
+from nats.js.errors import APIError
 
 from eyot_wire.archive.values import ArchivedMessage
 from eyot_wire.archive.writer import TarWriter
@@ -422,6 +423,44 @@ def test_mirrors_and_sources_go_on_where_their_last_message_says(servers: dict[s
             for name in copies:
                 held = await contents(at["eyotd"], name)
                 assert [(seq, payload) for seq, _, _, _, payload in held] == [(i + 1, b"%d" % i) for i in range(15)]
+
+    asyncio.run(run())
+
+
+def test_no_header_of_a_client_moves_a_source_of_a_restored_stream(servers: dict[str, ServerProcess]) -> None:
+    """A backup of Eyot says where its sources are; a nats-server's does not, and clients of 2.14 write what they like."""
+
+    async def run() -> None:
+        async with clients(servers) as at:
+            for source in ("eyotd", NEWER):
+                nc, js = at[source], at[source].jetstream()
+                await js.add_stream(StreamConfig(name="origin", subjects=["origin.>"]))
+                both = {"name": "both", "subjects": ["both.>"], "sources": [{"name": "origin"}]}
+                await api(nc, "STREAM.CREATE.both", both)
+                for i in range(3):
+                    await js.publish("origin.x", b"%d" % i)
+                await holding(nc, ("both",), 3)
+                claim = {"Nats-Stream-Source": "origin 5 > > origin.x"}
+                with suppress(APIError):
+                    await js.publish("both.x", b"claim", headers=claim)
+                taken = [(name, await backup(nc, name)) for name in ("both", "origin")]
+                if source == "eyotd":
+                    for theirs in (DEBIAN, NEWER, NEWEST):
+                        assert "error" not in await restore(at[theirs], "both", taken[0][1])
+                        assert (await state(at[theirs], "both"))["messages"] == 3
+                        await api(at[theirs], "STREAM.DELETE.both")
+                for name, _ in taken:
+                    await api(at["eyotd"], f"STREAM.DELETE.{name}")
+                for name, data in reversed(taken):
+                    assert "error" not in await restore(at["eyotd"], name, data)
+                for i in range(3, 8):
+                    await at["eyotd"].jetstream().publish("origin.x", b"%d" % i)
+                again = [] if source == "eyotd" else [b"claim", b"0", b"1", b"2"]
+                expected = [b"0", b"1", b"2", *again, *(b"%d" % i for i in range(3, 8))]
+                await holding(at["eyotd"], ("both",), len(expected))
+                assert [payload for *_, payload in await contents(at["eyotd"], "both")] == expected
+                for name in ("both", "origin"):
+                    await api(at["eyotd"], f"STREAM.DELETE.{name}")
 
     asyncio.run(run())
 

@@ -14,6 +14,7 @@ from eyot_daemon.jetstream.sourcing.positions import (
     read_position_update,
 )
 from eyot_daemon.jetstream.sourcing.resume_point import HEADER_INDEX_KEY, SourceHeaderIndex, source_position
+from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_sync.sourcing.origin import Origin
 from eyot_wire import headers
 from eyot_wire.jetstream.copied_run import CopiedMessage
@@ -46,12 +47,19 @@ def noted(fixture: Fixture) -> dict[bytes, Position]:
     return {key: read_position(value) for key, value in positions.items() if not key.startswith(b"eyot.")}
 
 
+def index_of(stream: Stream) -> SourceHeaderIndex:
+    """The index of a mirror whose origin takes nothing from clients."""
+    index = SourceHeaderIndex(stream)
+    index.only_sourced = True
+    return index
+
+
 def size(message: CopiedMessage) -> int:
     return len(message.header) + len(message.payload)
 
 
 def test_the_last_mark_of_each_origin_is_noted_with_the_messages(fixture: Fixture) -> None:
-    marks = SourceHeaderIndex(fixture.stream("M"))
+    marks = index_of(fixture.stream("M"))
     messages = [
         marked(1, "L1 5 > > a life1 100"),
         marked(2, "L2 1 > > a life2 50"),
@@ -71,7 +79,7 @@ def test_the_last_mark_of_each_origin_is_noted_with_the_messages(fixture: Fixtur
     assert noted(fixture)[b"L1 > >"].seq == 9
     store(
         fixture,
-        SourceHeaderIndex(fixture.stream("M")),
+        index_of(fixture.stream("M")),
         marked(6, "L1 10 > > a life1 96"),
         marked(7, "L1 11 > > a life1 97"),
     )
@@ -80,7 +88,7 @@ def test_the_last_mark_of_each_origin_is_noted_with_the_messages(fixture: Fixtur
 
 
 def test_another_life_begins_anew_and_one_set_back_has_no_witnesses(fixture: Fixture) -> None:
-    marks = SourceHeaderIndex(fixture.stream("M"))
+    marks = index_of(fixture.stream("M"))
     store(fixture, marks, marked(1, "L 5 > > a life1 100"), marked(2, "L 3 > > a life1 80"))
     fixture.commit()
     (position,) = noted(fixture).values()
@@ -92,7 +100,7 @@ def test_another_life_begins_anew_and_one_set_back_has_no_witnesses(fixture: Fix
 
 
 def test_what_was_told_counts_when_the_mirror_is_as_far(fixture: Fixture) -> None:
-    marks = SourceHeaderIndex(fixture.stream("M"))
+    marks = index_of(fixture.stream("M"))
     marks.told(
         PositionUpdate(
             2, {b"L > >": Position(7, "created", 70, 5, 75, ((6, 75),)), b"OLD > >": Position(3)}, whole=True
@@ -119,7 +127,7 @@ def test_what_was_told_is_folded_where_the_mirror_is_far_behind(
     fixture: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resume_point, "POSITION_UPDATES_MAX", 2)
-    marks = SourceHeaderIndex(fixture.stream("M"))
+    marks = index_of(fixture.stream("M"))
     for upto in (1, 2, 3, 4):
         marks.told(PositionUpdate(upto, {b"%d" % upto: Position(upto), b"L": Position(10 * upto)}))
     records = dict(marks.note([marked(3, "A 1")], 3))
@@ -196,7 +204,7 @@ def test_who_does_not_ask_is_told_nothing(tmp_path: Path) -> None:
 
 
 def test_what_was_not_taken_is_not_noted(fixture: Fixture) -> None:
-    marks = SourceHeaderIndex(fixture.stream("M"))
+    marks = index_of(fixture.stream("M"))
     messages = [marked(seq, f"L {seq} > > a life {seq}") for seq in (1, 2, 3)]
     records = dict(marks.note(messages, 2))
     assert read_position(records[b"L > >"]).seq == 2
@@ -205,7 +213,7 @@ def test_what_was_not_taken_is_not_noted(fixture: Fixture) -> None:
 
 
 def test_what_failed_is_noted_again(fixture: Fixture) -> None:
-    marks = SourceHeaderIndex(fixture.stream("M"))
+    marks = index_of(fixture.stream("M"))
     messages = [marked(1, "L 1 > > a life 1")]
     assert list(marks.note(messages, 1))
     marks.reload()
@@ -216,7 +224,7 @@ def test_messages_do_not_fill_the_store_with_origins_that_they_make_up(
     fixture: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resume_point, "ORIGINS_MAX", 3)
-    marks = SourceHeaderIndex(fixture.stream("M"))
+    marks = index_of(fixture.stream("M"))
     made_up: Sequence[str] = ["eyot.mirror 1", "x" * 600 + " 1", "A 1", "B 1", "C 1", "D 1", "A 2"]
     store(fixture, marks, *(marked(seq, mark) for seq, mark in enumerate(made_up, 1)))
     fixture.commit()
@@ -228,7 +236,7 @@ def test_what_was_stored_before_is_looked_through_once(fixture: Fixture) -> None
     before = [marked(1, "L1 5 > > a life1 100"), marked(2, "OLD 7")]
     stream.ingest_copied(before, mirror=True, on_done=lambda result: None)
     fixture.commit()
-    store(fixture, SourceHeaderIndex(stream), marked(3, "L2 1 > > a life2 50"), marked(4, "L1 6 > > a life1 101"))
+    store(fixture, index_of(stream), marked(3, "L2 1 > > a life2 50"), marked(4, "L1 6 > > a life1 101"))
     fixture.commit()
     assert source_position(stream, Origin.of(StreamSource(name="L1"))).checkpoints == (), "as noted, not looked for"
     fixture.commit()

@@ -3,6 +3,7 @@
     meta.inf, meta.sum              the stream's configuration, JSON, and its hash in hexadecimal
     msgs/N.blk                      message blocks, in order; 2.9 puts an index N.idx before each
     msgs/index.db                   the index of all blocks (2.10 and later), after the blocks
+    eyot.positions                  where mirrors and sources continue; only Eyot writes it
     obs/NAME/meta.inf, .sum, o.dat  consumers
     errors.txt                      present when the server had to abandon the snapshot
 
@@ -21,7 +22,7 @@ from eyot_wire.archive.block_index import BlockState, decode_block_index, read_i
 from eyot_wire.archive.consumer_dat import decode_progress
 from eyot_wire.archive.errors import ArchiveError, UnexpectedContent
 from eyot_wire.archive.seqset import SeqSet
-from eyot_wire.archive.values import ConsumerPart, EndPart, GonePart, MessagesPart, Part, StreamPart
+from eyot_wire.archive.values import ConsumerPart, EndPart, GonePart, MessagesPart, Part, PositionsPart, StreamPart
 from eyot_wire.archive.window import MORE, Wait, Window
 from eyot_wire.digits import parse_uint
 from eyot_wire.go.time import rfc3339_to_ns
@@ -96,6 +97,9 @@ class _Tar:
                 yield from self._stream_meta(member)
             case ["meta.sum"]:
                 self._check_sum((yield from self._file(member)), self._hash.digest(self._meta or b""))
+            case ["eyot.positions"]:
+                self._needs_meta()
+                self._give(PositionsPart((yield from self._file(member))))
             case ["msgs", name] if name.endswith(".blk") and (block := parse_uint(name[:-4])) is not None:
                 yield from self._block(member, block)
             case ["msgs", name] if (

@@ -27,6 +27,12 @@ class StreamPart(NamedTuple):
     created_ns: int
 
 
+class PositionsPart(NamedTuple):
+    """Of a tar archive that Eyot made: `records`, where the stream's mirror or sources continue, as Eyot encodes them."""
+
+    records: bytes
+
+
 class StatePart(NamedTuple):
     """First part of a flat archive: the state as JSON.
 
@@ -88,4 +94,4 @@ class ConsumerProgress(msgspec.Struct, kw_only=True):
     redelivered: dict[int, int] = msgspec.field(default_factory=dict)
 
 
-Part = StreamPart | StatePart | MessagesPart | GonePart | ConsumerPart | EndPart
+Part = StreamPart | PositionsPart | StatePart | MessagesPart | GonePart | ConsumerPart | EndPart

@@ -18,6 +18,7 @@ from eyot_wire.archive.block import encode_placeholder, encode_record, hasher
 from eyot_wire.archive.block_index import encode_empty_index
 from eyot_wire.archive.consumer_dat import encode_progress
 from eyot_wire.archive.s2 import S2Writer
+from eyot_wire.archive.tarred import FILE_MAX
 from eyot_wire.archive.values import ArchivedMessage, ConsumerProgress
 
 BLOCK_BYTES = 4 << 20
@@ -50,14 +51,17 @@ class TarWriter:
         self._last_ts_ns = 0
         self._next_block()
 
-    def begin(self, config: bytes, created: str, state: bytes) -> bytes:
+    def begin(self, config: bytes, created: str, state: bytes, positions: bytes = b"") -> bytes:
         """Return the archive's start.
 
-        `config` is JSON, `created` RFC 3339. `state` is unused: it follows from the messages.
+        `config` is JSON, `created` RFC 3339. `state` is unused: it follows from the messages. `positions`: what
+        `PositionsPart` brings back; more than a reader takes is left out.
         """
         meta = b'{"Created":"%b",%b' % (created.encode(), config[1:])
         self._file("meta.inf", meta)
         self._file("meta.sum", self._hash.digest(meta).hex().encode())
+        if 0 < len(positions) <= FILE_MAX:
+            self._file("eyot.positions", positions)  # every nats-server leaves it alone
         return self._compressed()
 
     def messages(self, messages: Iterable[ArchivedMessage]) -> bytes:
@@ -147,8 +151,8 @@ class FlatWriter:
         self._now_ns = now_ns
         self._s2 = S2Writer()
 
-    def begin(self, config: bytes, created: str, state: bytes) -> bytes:
-        """Return the archive's start. `state` is JSON and counts the consumers that follow. `config` is unused."""
+    def begin(self, config: bytes, created: str, state: bytes, positions: bytes = b"") -> bytes:
+        """Return the archive's start. `state` is JSON and counts the consumers that follow. The rest is unused."""
         return self._s2.write(natsarc.MAGIC + natsarc.encode_entry(b"state.json", self._now_ns, 0, b"", state))
 
     def messages(self, messages: Iterable[ArchivedMessage]) -> bytes:

@@ -65,6 +65,7 @@ def commit_stream(jsa: "JetStreamAccount", config: StreamConfig, parts: Restored
     txn = store.begin()
     try:
         restoring.go_to(txn, parts.last_seq, parts.last_ts_ns)
+        parts.stage_positions(txn)
         parts.marks.stage(log, txn, jsa.account.broker.clock.now_ns())
         in_memory = _stage_consumers(jsa, config, parts, txn)
         log.set_config(txn, encode(config))

@@ -30,6 +30,7 @@ from eyot_daemon.jetstream.ingest.schedules import (
 )
 from eyot_daemon.jetstream.nats_headers import MSG_ID, TTL, nats_fields
 from eyot_daemon.jetstream.retention.expiry import TTL_POSITION
+from eyot_daemon.jetstream.sourcing.resume_point import HEADER_INDEX_KEY, NOT_INDEXED, read_archived_positions
 from eyot_store.errors import StoreError
 from eyot_store.log.log import JUMP_MAX
 from eyot_wire.archive.errors import ArchiveError
@@ -40,6 +41,7 @@ from eyot_wire.archive.values import (
     GonePart,
     MessagesPart,
     Part,
+    PositionsPart,
     StatePart,
     StreamPart,
 )
@@ -264,6 +266,7 @@ class RestoredParts:
         self._consumers_bytes = 0
         self._on_committed: Callable[[StoreError | None], None] | None = None
         self._discarded = False
+        self._positions: dict[bytes, bytes] = {}
 
     @property
     def restoring(self) -> RestoringLog:
@@ -328,12 +331,30 @@ class RestoredParts:
             self._discarded = True
             self._log.discard()
 
+    def stage_positions(self, txn: "Txn") -> None:
+        """Stage where the stream's mirror or sources continue.
+
+        An archive that does not say it leaves that to the headers of the messages, unless clients could write them.
+        Streams in memory are archived only by servers that refuse such headers (Eyot, nats-server 2.15).
+        """
+        positions = self._positions
+        written = bool(self._config.subjects) or self._config.mirror is not None
+        if not positions and written and self._config.storage == "file":
+            positions = {HEADER_INDEX_KEY: NOT_INDEXED}
+        for key, value in positions.items():
+            self.restoring.log.put_position(txn, key, value)
+
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _note(self, part: Part) -> None:
         match part:
             case StreamPart(created_ns=created_ns):
                 self._begin(created_ns or self._jsa.account.broker.clock.now_ns())
+            case PositionsPart(records):
+                try:
+                    self._positions = read_archived_positions(records)
+                except ValueError as problem:
+                    raise ArchiveError(f"positions of mirrors and sources: {problem}") from None
             case StatePart(bytes=size):
                 self._allow(size)
                 self._begin(self._jsa.account.broker.clock.now_ns())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.backup.consumer_archive import ArchivedConsumer, archived
 from eyot_daemon.jetstream.consumer.consumer import Consumer
+from eyot_daemon.jetstream.sourcing.resume_point import archived_positions
 from eyot_daemon.jetstream.stream.info import stream_state
 from eyot_store.errors import StoreError
 from eyot_wire.archive.values import ArchivedMessage
@@ -34,6 +35,7 @@ class StreamArchive:
         self._stream = stream
         self._consumers = self._archived_consumers() if with_consumers else []
         self._last_seq = self.state.last_seq = stream.log.committed_seq
+        self._positions = archived_positions(stream.log)
 
     def jobs(self) -> Generator[Job, None, None]:
         """Yield the jobs that make the archive. Each slice is read when its job is requested; raises StoreError."""
@@ -44,7 +46,7 @@ class StreamArchive:
         self.state.consumer_count = len(self._consumers)
         state = encode(self.state)
         last_ts_ns = stream.log.state.last_ts_ns
-        yield lambda: writer.begin(config, created, state)
+        yield lambda: writer.begin(config, created, state, self._positions)
         if writer.consumers_first:
             yield from self._consumer_jobs(writer)
         for messages in self._slices():

@@ -9,7 +9,7 @@ of the whole server, atomic and fast: a number of each kind, and bytes in memory
 from typing import TYPE_CHECKING, NamedTuple
 
 from eyot_daemon.jetstream import advisories
-from eyot_daemon.jetstream.ingest.headers import StreamFacts, Verdict, check_features, check_rollup
+from eyot_daemon.jetstream.ingest.headers import StreamFacts, Verdict, check_features, check_not_sourced, check_rollup
 from eyot_daemon.jetstream.ingest.idle_batches import IdleBatches
 from eyot_daemon.jetstream.ingest.schedules import check_schedule
 from eyot_daemon.jetstream.nats_headers import (
@@ -144,6 +144,9 @@ def check_in_batch(
         duplicate = facts.duplicate_of(msg_id)
         if duplicate or msg_id in so_far.msg_ids:
             return Verdict(error(CONTAINS_DUPLICATE), duplicate=duplicate)
+    refused = check_not_sourced(fields)
+    if refused is not None:
+        return Verdict(refused)
     if facts.config.allow_msg_counter and not fields.get(INCREMENT):
         return Verdict(error(JSMessageIncrMissingErr))
     refused = _check_expected(fields, subject, facts, so_far) or check_schedule(fields, subject, facts)

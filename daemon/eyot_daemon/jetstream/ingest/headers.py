@@ -1,6 +1,6 @@
 """The `Nats-` headers by which a publisher controls how a stream stores a message, and their checks.
 
-`check` evaluates them in nats-server 2.12's order and returns the verdict: store the message, it is a duplicate, or the
+`check` evaluates them in nats-server 2.15's order and returns the verdict: store the message, it is a duplicate, or the
 error that refuses it. `StreamFacts` supplies the facts about the stream.
 Source: ADR-1, ADR-22, ADR-43 and their order as observed.
 """
@@ -22,10 +22,12 @@ from eyot_daemon.jetstream.nats_headers import (
     has_ttl,
     parse_seq,
 )
+from eyot_wire.jetstream import stream_source
 from eyot_wire.jetstream.error_codes import (
     JSMessageIncrDisabledErr,
     JSMessageIncrInvalidErr,
     JSMessageIncrPayloadErr,
+    JSMessageSourceHdrNotAllowedErr,
     JSMessageTTLDisabledErr,
     JSStreamExpectedLastSeqPerSubjectInvalid,
     JSStreamNotMatchErr,
@@ -119,6 +121,7 @@ def check(
         check_features(fields, facts.config, payload)
         or _check_expected(fields, subject, facts)
         or check_schedule(fields, subject, facts, scheduled=scheduled)
+        or check_not_sourced(fields)
     )
     if refused is not None:
         return Verdict(refused)
@@ -146,6 +149,11 @@ def check_rollup(fields: dict[bytes, bytes], facts: StreamFacts, msg_id: bytes) 
         if rollup not in (b"sub", b"all"):
             return Verdict(error(JSStreamRollupFailedF, err=f"rollup value invalid: {quoted(rollup)}"))
     return Verdict(msg_id=msg_id, rollup=rollup)
+
+
+def check_not_sourced(fields: dict[bytes, bytes]) -> ApiError | None:
+    """Refuse a published message that says which message of an origin it is: mirrors and sources resume from that."""
+    return error(JSMessageSourceHdrNotAllowedErr) if fields.get(stream_source.HEADER) else None
 
 
 def check_features(fields: dict[bytes, bytes], config: StreamConfig, payload: bytes) -> ApiError | None:

@@ -1,7 +1,8 @@
 """Where a mirror or source resumes: its position record, or its messages.
 
-The record is committed with the messages it covers. A stream from elsewhere (a nats-server's backup, for example) has
-none, and neither has a mirror that is promoted: there the last message of each origin names it in `Nats-Stream-Source`.
+The record is committed with the messages it covers, and Eyot's backups hold it. A stream from elsewhere (a nats-server's
+backup, for example) has none, and neither has a mirror that is promoted: there the last message of each origin names it in
+`Nats-Stream-Source`. Where a client may have written that header, it counts for nothing: the source copies from its start.
 
 `SourceHeaderIndex` has, for each origin of a stream's messages, the last sequence, its epoch, and its stored time there. A
 mirror may be promoted to the place of its origin (`mirror` is removed from its configuration, the origin's `sources` are
@@ -34,6 +35,7 @@ from eyot_wire.subject import matches
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_store.log.log import Log
 
 log = logging.getLogger("eyot.sync")
 
@@ -46,6 +48,9 @@ _CHUNK_BYTES = 16 << 20
 #: Marks of more origins than this are not noted, and none that are longer than a key may be: messages say what they like.
 ORIGINS_MAX = 10_000
 _INDEX_MAX = 480
+_SEQ_MAX = 1 << 62
+#: The key of a mirror's record.
+MIRROR_KEY = OWN_KEYS + b"mirror"
 #: Position updates that a mirror keeps until it has reached their sequences.
 POSITION_UPDATES_MAX = 16
 
@@ -59,6 +64,30 @@ class ScanProgress(msgspec.Struct, frozen=True, array_like=True):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(ScanProgress).decode
+
+
+def archived_positions(log: Log) -> bytes:
+    """Return the committed positions of a stream's mirror or sources for its backup; b"" if it has none."""
+    kept = (HEADER_INDEX_KEY, MIRROR_KEY)
+    found = {key: value for key, value in log.positions().items() if key in kept or not key.startswith(OWN_KEYS)}
+    return msgspec.msgpack.encode(found) if found else b""
+
+
+def read_archived_positions(records: bytes) -> dict[bytes, bytes]:
+    """Return what `archived_positions` made, checked. Raises ValueError."""
+    found = msgspec.msgpack.decode(records, type=dict[bytes, bytes])
+    for key, value in found.items():
+        if key == HEADER_INDEX_KEY:
+            _decode(value)
+        elif len(key) > _INDEX_MAX or (key.startswith(OWN_KEYS) and key != MIRROR_KEY):
+            raise ValueError("no position")
+        elif not 0 <= read_position(value).seq <= _SEQ_MAX:
+            raise ValueError("no sequence")
+    return found
+
+
+#: What a stream has whose headers say nothing: clients may have written them.
+NOT_INDEXED = _encode(ScanProgress())
 
 
 class LastOf:
@@ -103,6 +132,10 @@ class SourceHeaderIndex:
         self._looked: ScanProgress
         self._last: dict[bytes, LastOf]
         self._told: list[PositionUpdate] = []
+        #: No client can have written the headers of the origin's messages.
+        self.only_sourced = False
+        #: The origin tells its positions: it is an Eyot, which refuses such headers from clients.
+        self._is_told = False
         self.reload()
 
     def reload(self) -> None:
@@ -111,6 +144,7 @@ class SourceHeaderIndex:
         positions = log_of.positions()
         record = positions.get(HEADER_INDEX_KEY)
         last_seq = log_of.state.last_seq
+        self._is_recorded = record is not None
         self._looked = ScanProgress(last_seq, last_seq) if record is None else _decode(record)
         self._last = {
             key: LastOf(read_position(value)) for key, value in positions.items() if not key.startswith(OWN_KEYS)
@@ -118,7 +152,10 @@ class SourceHeaderIndex:
 
     def told(self, told: PositionUpdate | None) -> None:
         """Note the origin's positions in its own origins; they count when the mirror has reached that point."""
-        if told is None or told.upto < self._stream.log.state.last_seq:
+        if told is None:
+            return
+        self._is_told = True
+        if told.upto < self._stream.log.state.last_seq:
             return
         if told.whole:
             self._told.clear()
@@ -140,23 +177,37 @@ class SourceHeaderIndex:
         return set(news)
 
     def note(self, messages: Sequence[CopiedMessage], taken: int) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, value) of the records of the source headers of messages up to `taken`, and of the origin's updates for them."""
+        """Yield (key, value) of the records of the source headers of messages up to `taken`, and of the origin's updates for them.
+
+        Headers that a client of the origin may have written are passed over, then and in later searches: a source that
+        continued there would leave messages out.
+        """
         upto, last = self._looked.upto, self._last
+        believed = self.only_sourced or self._is_told
         changed: set[bytes] = set()
+        doubted = False
         for each in messages if self._told or has_headers(messages) else ():
             while self._told and each.origin_seq > self._told[0].upto:
                 changed |= self._believe(self._told.pop(0))
             if HEADER not in each.header or not upto < each.origin_seq <= taken:
                 continue
             mark = read_mark(each.header)
-            if mark is None or not _add(last, mark, len(each.header) + len(each.payload)):
-                continue
-            changed.add(mark.key)
+            if mark is not None and not believed:
+                doubted = True
+            elif mark is not None and _add(last, mark, len(each.header) + len(each.payload)):
+                changed.add(mark.key)
         while self._told and taken >= self._told[0].upto:
             changed |= self._believe(self._told.pop(0))
-        if not changed:
+        if doubted and (self._looked.after or not self._is_recorded):
+            log.warning(
+                "%r: clients of its origin may have written %s: no source continues there",
+                self._stream,
+                HEADER.decode(),
+            )
+        elif not changed:
             return
-        self._looked = ScanProgress(self._looked.after, taken)
+        self._looked = ScanProgress(0 if doubted else self._looked.after, taken)
+        self._is_recorded = True
         yield HEADER_INDEX_KEY, _encode(self._looked)
         for index in changed:
             yield index, encode_position(last[index].position)
@@ -210,10 +261,6 @@ def _last_headers_upto(stream: Stream, upto: int) -> dict[bytes, LastOf]:
                     _add(last, mark, len(message.header) + len(message.payload))
         seq = read.next_seq
     return last
-
-
-#: The key of a mirror's record.
-MIRROR_KEY = OWN_KEYS + b"mirror"
 
 
 def stored_position(stream: Stream, key: bytes) -> Position:

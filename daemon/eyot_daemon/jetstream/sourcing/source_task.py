@@ -279,6 +279,7 @@ class SourceTask:
                 self._link_up()
         if self._header_index is not None and self.source_consumer.phase is Phase.ACTIVE:
             told = self.source_consumer.request.told
+            self._header_index.only_sourced = self.source_consumer.verifier.only_sourced
             while told:
                 self._header_index.told(read_position_update(told.pop(0)))
         batch, mark = self.source_consumer.take_batch()
