@@ -527,7 +527,8 @@ def _maintained_text(done: Maintained) -> str:
     expired = f"; {done.expired} expired rows removed" if done.expired else ""
     waits = f"; more wait until {', '.join(done.waits_for)} have read them" if done.waits_for else ""
     files = f"{done.files_before} files, now {done.files}{refused}"
-    return f"{done.table}: {files}{expired}{waits}; {done.removed} old files removed"
+    jumped = "; the clock jumped, ages do not count by its present time yet" if done.clock_jumped else ""
+    return f"{done.table}: {files}{expired}{waits}; {done.removed} old files removed{jumped}"
 
 
 def _replayed_text(done: Replayed, *, dry_run: bool) -> str:

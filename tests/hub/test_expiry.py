@@ -52,7 +52,7 @@ def test_bronze_loses_everything(spark: SparkSession, streams: Streams, tmp_path
     hub.round()
     before = Gaps(spark, config).run()
     assert (before.bad, before.gaps) == (False, [])
-    assert expired(config, 3) == 1500
+    assert expired(config, 2) == 1500
     after = Gaps(spark, config).run()
     assert (after.coverage.epochs, after.gaps) == (before.coverage.epochs, [])
     assert not hub.round().busy
@@ -68,5 +68,5 @@ def test_bronze_loses_everything(spark: SparkSession, streams: Streams, tmp_path
     done = hub.aggregate.rebuild(set())
     assert (done.silver[0].added, done.silver[0].kept, done.silver[0].duplicates) == (101, 500, 101)
     assert hub.gold() == truth(first + more)
-    assert expired(config, 3) == 202
+    assert expired(config, 2) == 202
     assert Gaps(spark, config).run().gaps == []

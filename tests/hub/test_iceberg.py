@@ -78,7 +78,7 @@ def test_other_programs_read_the_table(lake: Config) -> None:
     for first in range(1, 31, 10):
         append(table, first, 10)
     append(table, 31, 10, "T")
-    table.maintain(compact=True, vacuum_hours=None)
+    table.compact()
     assert len(table.files()) == 2
     read = as_others(lake).load_table("eyot.bronze")
     assert sorted(read.scan().to_arrow().column("sequence").to_pylist()) == list(range(1, 41))
@@ -103,7 +103,8 @@ def test_commits_in_each_catalog(lake: Config) -> None:
     one.refresh()
     assert [one.position(position_id(stream, 1)) for stream in (ODD, "T", "U")] == [10, 10, None]
     before = one.version
-    one.maintain(compact=True, vacuum_hours=0)
+    one.compact()
+    one.remove_files(0)
     append(one, 11, 5)
     assert one.version == before + 1
     assert (one.rows(), len(one.files())) == (25, 3)
@@ -121,7 +122,8 @@ def test_a_catalog_that_assigns_places_and_keeps_snapshots(tmp_path: Path) -> No
         append(one, 11, 10)
         with pytest.raises(Fenced):
             append(other, 1, 10)
-        one.maintain(compact=True, vacuum_hours=0)
+        one.compact()
+        one.remove_files(0)
         other.refresh()
         assert (other.rows(), len(other.files())) == (20, 1)
         table = as_others(lake).load_table("eyot.bronze")
@@ -167,7 +169,8 @@ def test_on_object_storage(tmp_path: Path) -> None:
             append(table, first, 10)
         with pytest.raises(Fenced):
             append(other, 1, 10)
-        table.maintain(compact=True, vacuum_hours=0)
+        table.compact()
+        table.remove_files(0)
         assert (len(table.files()), table.rows()) == (1, 20)
         read = as_others(made).load_table("eyot.bronze").scan().to_arrow()
         assert sorted(read.column("sequence").to_pylist()) == list(range(1, 21))

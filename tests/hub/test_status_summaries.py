@@ -87,7 +87,7 @@ def test_a_round_reads_what_is_new(spark: SparkSession, tmp_path: Path, table_fo
     bronze.check(job.figures({}))
     assert job.files_read == 1
     bronze.table.refresh()
-    bronze.table.maintain(compact=True, vacuum_hours=None)
+    bronze.table.compact()
     bronze.check(job.figures({}))
     assert job.files_read <= 2  # the first day and the last
     bronze.table.commit([], {}, bronze.table.files(date={FIRST}))

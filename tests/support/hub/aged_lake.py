@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -67,6 +67,19 @@ def store(config: Config, rows: list[dict[str, Any]]) -> None:
 
 def maintained(config: Config, now: datetime = NOW, **more: bool) -> dict[str, Maintained]:
     return {one.table: one for one in Maintenance(config, now=lambda: now, **more).round()}
+
+
+def read_clock(config: Config, now: datetime = NOW) -> None:
+    """Let all tables record a reading of the clock, and change nothing else."""
+    maintained(config, now, compact=False, vacuum=False, retention=False)
+
+
+def clock_goes_on(config: Config, until: datetime, since: datetime = NOW) -> None:
+    """Let all tables record readings from one time to another, as daily rounds do."""
+    while since < until:
+        read_clock(config, since)
+        since += timedelta(days=1)
+    read_clock(config, until)
 
 
 def aggregated(config: Config) -> Any:

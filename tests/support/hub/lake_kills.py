@@ -107,16 +107,16 @@ value = "value"
 percentiles = [0.5]
 [retention]
 bronze = "24h"
-silver = "168h"
-gold = "192h"
+silver = "144h"
+gold = "168h"
 [[retention.devices]]
 devices = ["short*"]
-keep = "120h"
+keep = "96h"
 [gaps]
 ask_origins = false
 """
-#: Retention looks three days ahead, so that the hub stored everything long ago. Of days 0 to 6, which end today, these stay:
-AHEAD = timedelta(days=3)
+#: Retention looks two days ahead, so that the hub stored everything long ago, and the clock has not jumped. Of days 0 to 6, which end today, these stay:
+AHEAD = timedelta(days=2)
 SILVER_DAYS, GOLD_DAYS, SHORT_DAYS = range(2, 7), range(1, 7), range(4, 7)
 DEVICES = ("d0", "d1", "d2", "short1")
 SHORT = "short1"
@@ -487,7 +487,7 @@ def _vacuum(config: Config) -> None:
     for name in Maintenance(config)._names():
         table = existing_table(config.lake, name)
         if table is not None:
-            table.maintain(compact=False, vacuum_hours=0.0)
+            table.remove_files(0)
 
 
 def _end_at_commit(ending: Ending) -> None:

@@ -25,7 +25,7 @@ def table_of(folder: Path) -> str:
             rows = pa.table({"device": [f"d{part}"], "value": [number + part / 10]})
             writer.write(rows, (("day", day),))
             table.commit(writer.finish(), {"eyot:S@1": 10 * number + part})
-    table.maintain(compact=True, vacuum_hours=None)
+    table.compact()
     return str(folder / "readings")
 
 

@@ -34,6 +34,7 @@ from support.hub.aged_lake import (
     ending,
     lake,
     maintained,
+    read_clock,
     store,
     stored,
 )
@@ -51,6 +52,7 @@ def config(tmp_path: Path) -> Config:
     made = structs.replace(made, gaps=structs.replace(made.gaps, ask_origins=False))
     store(made, [stored(number, DAYS[(number - 1) // 10]) for number in range(1, 41)])
     aggregated(made)
+    read_clock(made)
     return made
 
 

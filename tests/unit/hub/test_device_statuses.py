@@ -96,3 +96,16 @@ def test_numbers_that_are_none(summaries: StatusSummaries) -> None:
     (device,) = summaries._total(pa.Table.from_pylist(table, SCHEMA)).values()
     figures = device.figures({"STATUS": 10**9}, 0)
     assert (figures["state"], figures["uptime_s"], figures["linked"]) == ("behind", None, True)
+
+
+def test_a_status_that_was_stored_by_a_clock_years_ahead(summaries: StatusSummaries) -> None:
+    """The device is silent by its own clock. Years behind, no device is silent."""
+    table = rows([("d", 10, 1, 1.0)], 1).to_pylist()
+    now, minute_us = 1_790_000_000_000_000, 60_000_000
+    table[0] |= {"said": '{"every_s": 60}', "last_stored_us": now + 5 * 365 * 24 * 60 * minute_us, "stream": "S"}
+    (device,) = summaries._total(pa.Table.from_pylist(table, SCHEMA)).values()
+    for age, state in ((2, "behind"), (5, "silent")):
+        device.last_at_us = now - age * minute_us
+        assert device.figures({}, now)["state"] == state
+    device.last_at_us = device.last_stored_us = now
+    assert device.figures({}, now - 5 * 365 * 24 * 60 * minute_us)["state"] == "behind"

@@ -184,7 +184,7 @@ def test_every_row_of_the_device_leaves(filled: Config, tmp_path: Path) -> None:
             "silver/readings": silver_table(filled, filled.silver[0]),
             "gold/minute": gold_table(filled, filled.gold[0]),
         }[name]
-        table.maintain(compact=False, vacuum_hours=0)
+        table.remove_files(0)
     left = [pq.read_table(file, partitioning=None) for file in (tmp_path / "lake").rglob("*.parquet")]
     assert not [
         table

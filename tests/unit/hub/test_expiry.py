@@ -42,10 +42,12 @@ from support.hub.aged_lake import (
     Killed,
     aggregated,
     at,
+    clock_goes_on,
     days,
     ending,
     lake,
     maintained,
+    read_clock,
     rows_of,
     store,
     stored,
@@ -119,6 +121,7 @@ def filled(config: Config) -> Config:
     """The same, and every table has read everything."""
     aggregated(config)
     checked(config)
+    read_clock(config)
     return config
 
 
@@ -180,6 +183,7 @@ def test_what_a_table_has_not_read_stays(filled: Config) -> None:
     checked(filled)
     # Messages 21 to 40 come before it, and their days stay: so does it.
     assert maintained(aged, compact=False)["bronze"].expired == 0
+    clock_goes_on(filled, NOW + timedelta(days=3))
     assert maintained(aged, NOW + timedelta(days=3), compact=False)["bronze"].expired == 21
 
 
@@ -336,6 +340,7 @@ def test_backfill_of_all_that_is_left(filled: Config) -> None:
     """Bronze has lost everything, an entire stream included. Silver and quarantine stay; gold is computed from silver."""
     before = lake(filled)
     late = NOW + timedelta(days=30)
+    clock_goes_on(filled, late)
     assert maintained(with_ages(filled, bronze="48h"), late)["bronze"].expired == 40
     gold = gold_table(filled, filled.gold[0])
     gold.commit([], {}, gold.files())
@@ -548,6 +553,8 @@ def test_the_command(filled: Config, tmp_path: Path, capsys: pytest.CaptureFixtu
     arguments = ["maintain", "-c", str(toml), "--once", "--no-compact", "--no-vacuum"]
     assert main([*arguments, "--no-retention"]) == 0
     assert "expired" not in capsys.readouterr().out
+    now = datetime.now(UTC)
+    clock_goes_on(filled, now, now - timedelta(days=3))
     assert main(arguments) == 0  # the clock says that all days are over
     bronze, *_, silver, gold = capsys.readouterr().out.splitlines()
     assert bronze == (

@@ -92,7 +92,7 @@ def test_only_new_files_are_read(config: Config) -> None:
     assert summaries.files_read == 1
     # Compaction, and rows that leave: summaries of files that are gone do not count.
     table.refresh()
-    table.maintain(compact=True, vacuum_hours=None)
+    table.compact()
     check(summaries.found(), made + more)
     assert summaries.files_read == 1
     table.commit([], {}, table.files(event_date={DAYS[0]}))
@@ -143,14 +143,14 @@ def test_sums_that_are_kept_are_those_of_a_recount(tmp_path: Path, seed: int, mo
             made += (more := readings(seed * 1000 + step, chance.randrange(1, 30)))
             store(config, more)
         elif happening == "compact":
-            silver.maintain(compact=True, vacuum_hours=None)
+            silver.compact()
         elif happening == "leave" and chance.random() < 0.3:
             day = chance.choice(DAYS)
             silver.commit([], {}, silver.files(event_date={day}))
             made = [one for one in made if one[1].date() != day]
         elif happening == "compact summaries":
             processes[0].table.refresh()
-            processes[0].table.maintain(compact=True, vacuum_hours=None)
+            processes[0].table.compact()
         number = chance.choice([0, 0, 0, 1])
         if happening == "kill":
             kill(monkeypatch, after=chance.random() < 0.5)

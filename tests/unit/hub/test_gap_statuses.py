@@ -155,6 +155,13 @@ def test_what_is_in_flight_for_too_long_is_missing() -> None:
     assert said(third) == [(11, 20, "missing", 100), (21, 30, "in_flight", 110)]
     assert [gap.status for gap in at(110 + limit + hour, third, 30)] == ["missing", "missing"]
     assert [gap.status for gap in at(110 + limit + hour, third, 30, arrived=115)] == ["in_flight", "in_flight"]
+    # The clock was years ahead when a gap was first seen, or when the origin's last message was stored.
+    years = 5 * 365 * 24 * hour
+    ahead = at(years, [], 20)
+    assert said(at(200, ahead, 20)) == [(11, 20, "in_flight", 200)]
+    assert said(at(100 + limit + hour, first, 20, arrived=years)) == [(11, 20, "missing", 100)]
+    # And years behind: what was noted then is old.
+    assert said(at(-years, first, 20)) == [(11, 20, "in_flight", -years)]
     lost = Gap(EDGE, 1, 5, 6, "lost", 0, None)
     assert overdue([lost], second, Coverage({}), 1000, limit) == [lost]
 

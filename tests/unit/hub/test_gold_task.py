@@ -149,7 +149,7 @@ def test_late_rows_change_their_windows_and_no_others(tmp_path: Path, shares: in
     assert {key for key, found in lake.windows().items() if found[5] == 2} == touched & held
     assert sum(one.corrected for one in done) == len(touched & held)
     # Compacted, old and new rows lie in one file; what is new is still told by its sequence.
-    lake.silver.maintain(compact=True, vacuum_hours=None)
+    lake.silver.compact()
     assert sum(one.windows for one in lake.compute(3020, 3030, shares)) == 0
     assert {key for key, found in lake.windows().items() if found[5] == 2} == touched & held
 

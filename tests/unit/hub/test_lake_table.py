@@ -197,7 +197,8 @@ def test_compaction_keeps_rows_and_positions(tmp_path: Path) -> None:
     for number in range(4):
         table.commit(written(table.spec, "S", range(number, number + 1)), {"eyot:S@1": number})
     orphan = written(table.spec, "S", range(100, 101))
-    table.maintain(compact=True, vacuum_hours=0)
+    table.compact()
+    table.remove_files(0)
     (file,) = table.files()
     assert (file.rows, table.position("eyot:S@1")) == (4, 3)
     assert not (tmp_path / "table" / orphan[0].path).exists()
@@ -210,7 +211,7 @@ def test_maintenance_gives_way_to_another_job(tmp_path: Path) -> None:
         one.commit(written(one.spec, "S", range(number, number + 1)), {"eyot:S@1": number})
     other.refresh()
     third = opened(tmp_path)
-    other.maintain(compact=True, vacuum_hours=None)
+    other.compact()
     one.maintain_when_due(0, 2, 0)
     assert [file.rows for file in one.files()] == [4]
     third.commit(written(one.spec, "S", range(4, 5)), {"eyot:S@1": 4})
@@ -229,7 +230,7 @@ def test_two_that_replace_the_same_files(tmp_path: Path) -> None:
         one.commit(written(one.spec, "S", range(number, number + 1)), {})
     other.refresh()
     stale = other.files()
-    one.maintain(compact=True, vacuum_hours=None)
+    one.compact()
     with pytest.raises(Fenced):
         other.commit(written(one.spec, "S", range(2)), {}, stale)
     other.refresh()
@@ -272,7 +273,7 @@ def test_another_schema_is_refused(tmp_path: Path) -> None:
         writer.write(rows, (("stream", "S"), ("date", "2026-01-01")))
         grown.commit(writer.finish(), {})
     older.refresh()
-    older.maintain(compact=True, vacuum_hours=None)
+    older.compact()
     (file,) = older.files()
     assert pa.parquet.read_table(file.uri, partitioning=None).column("more").to_pylist() == ["x", "x"]
     other = SCHEMA.set(SCHEMA.get_field_index("sequence"), pa.field("sequence", pa.string()))

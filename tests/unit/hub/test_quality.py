@@ -202,6 +202,14 @@ def test_since_lasts_until_the_rule_passes_again(tmp_path: Path) -> None:
         assert quality_rows(config) == [row]
         since.append(row["since"])
     assert since == [None, None, NOW + 2 * HOUR, NOW + 2 * HOUR, None]
+    # Years ahead for one run: the rule fails, and the next run says since when by the right clock.
+    years_us = 5 * 365 * 24 * hour_us
+    assert [job.run(NOW_US + years_us)[0]["status"], job.run(NOW_US + 4 * hour_us)[0]["status"]] == ["failed", "passed"]
+    assert [job.run(at)[0]["since"] for at in (NOW_US + years_us, NOW_US + 9 * hour_us)][1] == NOW + 9 * HOUR
+    assert job.run(NOW_US - years_us)[0]["status"] == "no_data"
+    # A row that the hub stored by such a clock keeps no device fresh.
+    fill(config, [silver_row(3, event_time=NOW + timedelta(days=5 * 365))])
+    assert job.run(NOW_US + 9 * hour_us)[0]["violations"] == 1
     assert "quality" in {one.table for one in Maintenance(config).round()}
     assert quality_rows(config)[0]["checked"] == 1
 

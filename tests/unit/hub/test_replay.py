@@ -228,9 +228,9 @@ def test_other_jobs_that_commit_in_between(config: Config, monkeypatch: pytest.M
     def appended(self: Replay, *given: Any) -> Any:
         found = real_without(self, *given)
         monkeypatch.setattr(Replay, "_without", real_without)
-        quarantine_table(config).maintain(compact=True, vacuum_hours=None)
+        quarantine_table(config).compact()
         fill(config, [poison(11, b"{"), poison(12, b"{")])
-        quarantine_table(config).maintain(compact=True, vacuum_hours=None)
+        quarantine_table(config).compact()
         return found
 
     monkeypatch.setattr(replay_module, "note_replay", overtaken)

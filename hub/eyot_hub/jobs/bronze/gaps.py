@@ -336,7 +336,9 @@ def overdue(gaps: list[Gap], before: list[Gap], found: Coverage, now_us: int, in
             continue
         place = gap.source, gap.epoch
         for part in _since(gap, seen[place], now_us):
-            waited_us = now_us - max(part.since_us or now_us, arrived.get(place, 0))
+            last_us = arrived.get(place, 0)
+            # An arrival at a time to come was stored when the hub's clock was ahead: it tells nothing of when that was.
+            waited_us = now_us - max(part.since_us or now_us, last_us if last_us <= now_us else 0)
             late = part.status == "in_flight" and waited_us > in_flight_us
             result.append(replace(part, status="missing") if late else part)
     return result
@@ -351,7 +353,8 @@ def _since(gap: Gap, seen: list[Gap], now_us: int) -> list[Gap]:
             continue
         if first > at:
             parts.append(replace(gap, first=at, last=first - 1, since_us=now_us))
-        parts.append(replace(gap, first=first, last=last, since_us=one.since_us))
+        since_us = None if one.since_us is None else min(one.since_us, now_us)  # noted when the clock was ahead
+        parts.append(replace(gap, first=first, last=last, since_us=since_us))
         at = last + 1
     if at <= gap.last:
         parts.append(replace(gap, first=at, since_us=now_us))

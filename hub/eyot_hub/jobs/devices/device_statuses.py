@@ -33,6 +33,7 @@ from eyot_hub.jobs.tables.table import LakeTable
 from eyot_hub.jobs.tables.table_format import TableFile
 
 FLEET_STATUSES: Final = "fleet_statuses"
+AHEAD_US: Final = 60_000_000  # how far clocks may lie apart
 SILENT_INTERVALS: Final = 3
 TAIL: Final = 64  # statuses of a device whose times are kept in memory
 SCHEMA: Final = pa.schema(
@@ -116,7 +117,9 @@ class Device:
         """Return the device's columns of the table `fleet`. `known_until`: as of `StatusSummaries.figures`."""
         # Spark writes NaN and infinities as texts.
         said = {name: None if value in _NO_NUMBERS else value for name, value in json.loads(self.said).items()}
-        silent_s = (known_until.get(self.stream, now_us) - self.last_stored_us) / 1e6
+        ahead = self.last_stored_us > now_us + AHEAD_US  # stored when the hub's clock was ahead: the device's says more
+        heard_us = self.last_at_us if ahead else self.last_stored_us
+        silent_s = (min(known_until.get(self.stream, now_us), now_us) - heard_us) / 1e6
         every_s = said.get("every_s")
         error = said.get("store_error")
         silent = every_s is not None and silent_s > SILENT_INTERVALS * every_s

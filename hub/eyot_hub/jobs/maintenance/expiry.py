@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -69,20 +69,20 @@ class _Reader(NamedTuple):
 class Expiry:
     """Removes the expired rows of a configuration's tables. What it read of files is kept for the next try."""
 
-    def __init__(self, config: Config, now: datetime, tables: ExistingTables) -> None:
-        """`now`: in UTC. `tables`: in which the removals look what has been read."""
+    def __init__(self, config: Config, tables: ExistingTables) -> None:
+        """`tables`: in which the removals look what has been read. All times are in UTC."""
         self._config = config
-        self.now = now
         self._tables = tables
         self._last: dict[str, dict[Epoch, int]] = {}  # by file: the last sequence of each epoch
 
-    def bronze(self, table: LakeTable) -> Expired:
+    def bronze(self, table: LakeTable, now: datetime) -> Expired:
         """Remove rows by the day when the hub stored them. Raises Fenced when another job committed meanwhile."""
         age = self._config.retention.age("bronze")
-        first = (self.now - age).date()
+        first = (now - age).date()
         expired = [file for file in table.files() if file.partition["date"] < first] if age else []
         if not expired:
             return Expired()
+        expired += self._overtaken(table, expired, now.date())
         chosen, waits_for = self._read_by(table, expired, self._readers_of_bronze(table))
         chosen = self._beginnings(table, chosen)
         if chosen:
@@ -93,37 +93,41 @@ class Expiry:
             table.commit([], positions, chosen)
         return Expired(sum(file.rows for file in chosen), waits_for)
 
-    def silver(self, table: LakeTable, silver: Silver) -> Expired:
+    def silver(self, table: LakeTable, silver: Silver, now: datetime) -> Expired:
         """Remove rows by their event's day (month) and device. Raises Fenced when another job committed meanwhile."""
         golds = [gold for gold in self._config.gold if gold.silver == silver.name]
         readers = [self._gold_reader(gold, replays=last_replay(table)) for gold in golds]
-        return self._days(table, self._config.retention.age("silver", silver.keep), readers, self._device_days(table))
+        age = self._config.retention.age("silver", silver.keep)
+        return self._days(table, now - age if age else None, readers, self._device_days(table, now))
 
-    def gold(self, table: LakeTable, gold: Gold) -> Expired:
+    def gold(self, table: LakeTable, gold: Gold, now: datetime) -> Expired:
         """Remove windows by their day (month) and device. Raises Fenced when another job committed meanwhile."""
         # A late reading in silver would bring a device's window back: silver has to lose its rows first.
         silver = self._tables.get(f"silver/{gold.silver}")
         patterns = self._config.retention.patterns
         known = recorded_days(table if silver is None else silver, patterns)
-        devices = at_most(self._device_days(table), known)
-        return self._days(table, self._config.retention.age("gold", gold.keep), [], devices)
+        devices = at_most(self._device_days(table, now), known)
+        age = self._config.retention.age("gold", gold.keep)
+        return self._days(table, now - age if age else None, [], devices)
 
-    def _device_days(self, table: LakeTable) -> DeviceDays:
+    def _device_days(self, table: LakeTable, now: datetime) -> DeviceDays:
         """Return from which day on a table is to keep the rows of some devices."""
         ages = self._config.retention.device_ages
         recorded = recorded_days(table, [pattern for pattern, _ in ages])
-        return first_days(recorded, ages, self.now.date(), by_month=self._by_month)
+        return first_days(recorded, ages, now.date(), by_month=self._by_month)
 
     @property
     def _by_month(self) -> bool:
         return self._config.lake.partition == "month"
 
-    def _days(self, table: LakeTable, age: timedelta, readers: Sequence[_Reader], devices: DeviceDays) -> Expired:
-        """Remove all days that ended at least `age` ago, and the old rows of `devices`; none where some have not been read."""
-        first = (self.now - age).date()
+    def _days(
+        self, table: LakeTable, before: datetime | None, readers: Sequence[_Reader], devices: DeviceDays
+    ) -> Expired:
+        """Remove all days that ended `before` then, and the old rows of `devices`; none where some have not been read."""
+        first = date.min if before is None else before.date()
         if self._by_month:
             first = first.replace(day=1)
-        whole = [file for file in table.files() if age and file.partition["event_date"] < first]
+        whole = [file for file in table.files() if file.partition["event_date"] < first]
         partly = self._moved(table, devices, {file.path for file in whole})
         chosen, waits_for = self._read_by(table, [*whole, *partly], readers)
         if not chosen or waits_for:
@@ -187,6 +191,19 @@ class Expiry:
             if not late:
                 chosen.append(file)
         return chosen, sorted(waits_for)
+
+    def _overtaken(self, bronze: LakeTable, expired: Sequence[TableFile], today: date) -> list[TableFile]:
+        """Return the files of days to come whose messages all precede expired ones: the hub's clock was ahead when it stored them.
+
+        They are as old as those after them, and nothing after them could leave before their day.
+        """
+        ahead = [file for file in bronze.files() if file.partition["date"] > today + timedelta(days=1)]
+        lasts = self._last_of(bronze, expired) if ahead else {}
+        return [
+            file
+            for file in ahead
+            if all(last < lasts.get(epoch, 0) for epoch, last in self._last_in(bronze, file).items())
+        ]
 
     def _beginnings(self, bronze: LakeTable, chosen: Sequence[TableFile]) -> list[TableFile]:
         """Return those of the chosen files after which no earlier sequence of their epochs stays."""

@@ -150,7 +150,7 @@ def _row(run: _Run, before: Mapping[str, Any], now_us: int) -> dict[str, Any]:
         "allow": rule.allow,
         "devices": None if rule.kind == "unique" else found.devices,
         "examples": "; ".join(found.examples),
-        "since": (before.get("since") or now) if bad else None,
+        "since": min(before.get("since") or now, now) if bad else None,
         "period_start": None if run.check.since_us is None else _at(run.check.since_us),
         "checked_at": now,
     }

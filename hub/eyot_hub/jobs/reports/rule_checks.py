@@ -22,6 +22,7 @@ EXAMPLES_MAX: Final = 3  # of each rule
 _TEXT_MAX: Final = 60  # characters of a value in an example
 _MERGE_PARTS: Final = 64  # partial results that are kept before they become one
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_AHEAD_US: Final = 86_400_000_000  # how far an event may lie ahead of the clock, as `ahead` of silver tables
 
 
 @dataclass
@@ -192,6 +193,8 @@ class _FreshnessCheck(Check):
         super().__init__(now_us - rule.forget_us if rule.forget_us else None)
         self.by = rule.column
         self._oldest_us = now_us - rule.max_age_us
+        #: A row of a later time was stamped by a clock that was ahead: by it, its device would be fresh for years.
+        self._latest_us = now_us + _AHEAD_US
         self._newest = _Counted(["device"], rule.column, "max")
 
     @property
@@ -199,7 +202,9 @@ class _FreshnessCheck(Check):
         return ["device", self.by]
 
     def add(self, rows: pa.Table) -> None:
-        self._newest.add(rows)
+        times = rows.column(self.by)
+        known = pc.less_equal(times, pa.scalar(self._latest_us, pa.int64()).cast(times.type))
+        self._newest.add(rows.filter(known))
 
     def result(self) -> Finding:
         newest = self._newest.whole()

@@ -174,9 +174,8 @@ class DeltaLog:
             app_transactions=[Transaction(name, at) for name, at in sorted(positions.items())],
             max_commit_retries=NO_RETRY if removed else None,
         )
-        # To look for old entries is a listing of the whole log, which pays at the commits that sum it up.
-        due = (self.version + 1) % CHECKPOINT_INTERVAL == 0
-        hooks = PostCommitHookProperties(cleanup_expired_logs=None if due else False)
+        # Old entries leave by the clock, which only `tidy` may believe. To look for them is a listing of the whole log, too.
+        hooks = PostCommitHookProperties(cleanup_expired_logs=False)
         try:
             self._delta.create_write_transaction(
                 actions,
@@ -220,7 +219,8 @@ class DeltaLog:
         )
 
     def tidy(self) -> None:
-        """Nothing to do: delta-rs writes a checkpoint of its log from time to time."""
+        """Remove entries of the log that are summed up by a checkpoint, and older than Delta's thirty days."""
+        self._delta.cleanup_metadata()
 
     def vacuum(self, hours: float) -> int:
         removed = self._delta.vacuum(

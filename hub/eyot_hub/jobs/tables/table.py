@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from eyot_hub.errors import HubError
 from eyot_hub.grouping import grouped
+from eyot_hub.jobs.tables.clock_check import HOLD, JUMP_ID, TRUSTED_ID, ClockCheck, Readings, checked, newest_stored
 from eyot_hub.jobs.tables.compaction import joined, small_files
 from eyot_hub.jobs.tables.file_rows import FileRows, Range, row_groups
 from eyot_hub.jobs.tables.files import DataFile
@@ -257,12 +259,35 @@ class LakeTable:
         """
         if every and self.version // every > before // every:
             try:
-                self.maintain(compact=True, vacuum_hours=vacuum_hours or None)
+                self.compact()
+                if self.check_clock(datetime.now(UTC)).steady:
+                    self.remove_files(vacuum_hours or None)
             except Fenced as error:
                 log.warning("table %s is not compacted this time: %s", self.root, error)
                 self.refresh()
 
-    def _compact(self) -> None:
+    def check_clock(self, now: datetime, newest: datetime | None = None) -> ClockCheck:
+        """Return what may leave the table by age when the hub's clock shows `now` (UTC), and record the reading.
+
+        `newest`: when the newest row was stored, for the first reading of all; None: by the table's own rows. Raises Fenced when another job recorded one meanwhile.
+        """
+        recorded = Readings.of_positions(self.position(TRUSTED_ID) or 0, self.position(JUMP_ID) or 0)
+        before = recorded if recorded != Readings() else Readings(newest or newest_stored(self.files()))
+        after = before.after(now)
+        if after.differ(recorded):
+            self._log.commit([], after.positions(), [], changes=False)
+        if after.jump is not None and after.trusted is not None:
+            log.warning(
+                "table %s: the clock shows %s, and showed %s before: nothing leaves by this time until the clock has gone on for %s hours",
+                self.root,
+                now.isoformat(timespec="seconds"),
+                after.trusted.isoformat(timespec="seconds"),
+                HOLD // timedelta(hours=1),
+            )
+        return checked(before, after, now)
+
+    def compact(self) -> None:
+        """Join small files. Raises Fenced when another job committed meanwhile."""
         # All columns of the table, which may be more than this job's older configuration has.
         columns = self._log.schema
         spec = replace(self.spec, schema=columns, stored=self._log.stored(columns))
@@ -274,12 +299,10 @@ class LakeTable:
                 spec.writer().discard(files)
                 raise
 
-    def maintain(self, *, compact: bool, vacuum_hours: float | None) -> int:
-        """Join small files, and remove files that no version newer than `vacuum_hours` needs, orphans included.
+    def remove_files(self, hours: float | None) -> int:
+        """Remove files and entries of the log that no version newer than `hours` needs, orphans included; None: entries alone.
 
-        Returns how many files were removed.
+        Returns how many files were removed. Ages go by the clock: ask `check_clock` first.
         """
-        if compact:
-            self._compact()
-            self._log.tidy()
-        return 0 if vacuum_hours is None else self._log.vacuum(vacuum_hours)
+        self._log.tidy()
+        return 0 if hours is None else self._log.vacuum(hours)

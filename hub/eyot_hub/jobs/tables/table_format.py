@@ -102,7 +102,7 @@ class TableLog(Protocol):
         """Return the files of the present version."""
 
     def tidy(self) -> None:
-        """Keep what every commit has to write short."""
+        """Remove what is old, by the clock, from what every commit has to write or a reader to list."""
 
     def vacuum(self, hours: float) -> int:
         """Remove files that no version of the last hours needs, orphans included; return how many."""
