@@ -15,17 +15,17 @@ from typing import NamedTuple, cast
 import trio
 
 from eyot_daemon.net.heap import lazy_buffer
-from eyot_daemon.net.socket_transport import SocketTransport
+from eyot_daemon.net.socket_transport import LARGE_READ_SIZE, SocketTransport
 from eyot_daemon.net.stream_transport import StreamTransport
-from eyot_daemon.net.transport import CLIENT_CLOSED, READ_SIZE, Session, TransportLimits, TurnEnd
+from eyot_daemon.net.transport import CLIENT_CLOSED, Session, TransportLimits, TurnEnd
 
 #: Bytes that OpenSSL is given at a time, about a record: its memory buffers keep the size that they once had.
 PIECE = 16 * 1024
 #: The most bytes that are encrypted before the kernel accepts them.
 SEALED_MAX = 256 * 1024
 
-# A read, and what was incomplete before it.
-_plain_buffer = lazy_buffer(READ_SIZE + 2 * PIECE)
+# The largest read, and what was incomplete before it.
+_plain_buffer = lazy_buffer(LARGE_READ_SIZE + 2 * PIECE)
 
 
 class TlsRecords(NamedTuple):
