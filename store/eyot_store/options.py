@@ -40,6 +40,8 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How many files it may have: made when they are needed, allocated and written ahead."""
     keys: StoreKeys | None = None
     """Encrypt the store. A store that is not encrypted yet is rewritten when it is opened."""
+    skip_unreadable: bool = False
+    """Open a store whose journal the disk does not give in full: what is missing is counted as lost. For eyot-check --repair."""
     inline: bool = False
     """No committing thread: nothing is committed until `Store.commit_now()`. For deterministic simulation."""
     flush: bool = True

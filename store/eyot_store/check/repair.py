@@ -36,7 +36,7 @@ def repair(path: Path, keys: StoreKeys | None, *, raw: bool = False) -> list[str
 
     `raw`: read pages that nothing leads to, too. Raises StoreError.
     """
-    options = StoreOptions(keys=keys)
+    options = StoreOptions(keys=keys, skip_unreadable=True)
     store, sentences = _open(path, options)
     names = {log.id: f"{log.account}/{log.name}" for log in store.streams()}
     store.close()

@@ -250,16 +250,46 @@ class Journal:
             os.fdatasync(segment.fd)
 
 
-def read_frames(path: Path, salt: bytes, applied: int) -> tuple[list[Frame], list[int]]:
+def read_segments(path: Path, *, skip_unreadable: bool = False) -> Iterator[bytes]:
+    """Yield the content of each file of the journal at `path`.
+
+    `skip_unreadable`: blocks that the disk does not give are zeros, so that frames in them count as damaged. Raises
+    StoreError, which names the file, without it.
+    """
+    for file in sorted(path.glob("segment-*")):
+        try:
+            yield file.read_bytes()
+        except OSError as error:
+            if not skip_unreadable:
+                why = f"the disk failed: {file} cannot be read: {error.strerror}"
+                raise StoreError("io", f"{why}; eyot-check --repair takes over what can be read") from error
+            yield b"".join(_blocks(file))
+
+
+def _blocks(file: Path) -> Iterator[bytes]:
+    fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        for at in range(0, os.fstat(fd).st_size, BLOCK):
+            try:
+                yield os.pread(fd, BLOCK, at)
+            except OSError:
+                yield bytes(BLOCK)
+    finally:
+        os.close(fd)
+
+
+def read_frames(
+    path: Path, salt: bytes, applied: int, *, skip_unreadable: bool = False
+) -> tuple[list[Frame], list[int]]:
     """Return the frames above `applied` in the journal at `path`, in order, and the numbers of damaged frames between them.
 
-    Data after the last complete frame was never acknowledged.
+    Data after the last complete frame was never acknowledged. `skip_unreadable`: as in `read_segments`.
     """
     start = checksum(salt)
     found: dict[int, Frame] = {}
-    for file in sorted(path.glob("segment-*")):
+    for data in read_segments(path, skip_unreadable=skip_unreadable):
         last = 0
-        for frame in _frames_in(file.read_bytes(), start):
+        for frame in _frames_in(data, start):
             if frame.number > max(last, applied):
                 last = frame.number
                 found[last] = frame

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from eyot_store.changes import Changes, Operation
-from eyot_store.journal.journal import HEADER, frames_in
+from eyot_store.journal.journal import HEADER, frames_in, read_segments
 from eyot_store.records.record import decode_body, file_message_bytes, is_whole, salt_of, seq_of
 from eyot_store.txn import AppendRun, Op
 
@@ -120,12 +120,16 @@ class Losses:
         return [(Op.APPEND, run)]
 
 
-def salvage(path: Path, salt: bytes, last_seqs: dict[int, int]) -> dict[int, dict[int, Item]]:
-    """Return complete records in damaged frames, by stream and sequence; only those that LMDB lacks."""
+def salvage(
+    path: Path, salt: bytes, last_seqs: dict[int, int], *, skip_unreadable: bool = False
+) -> dict[int, dict[int, Item]]:
+    """Return complete records in damaged frames, by stream and sequence; only those that LMDB lacks.
+
+    `skip_unreadable`: as in `read_segments`.
+    """
     salts = {stream_id: salt_of(stream_id) for stream_id in last_seqs}
     found: dict[int, dict[int, Item]] = {}
-    for file in sorted(path.glob("segment-*")):
-        data = file.read_bytes()
+    for data in read_segments(path, skip_unreadable=skip_unreadable):
         at = 0
         for frame in frames_in(data, salt):
             start = data.find(frame.body, at) - HEADER.size

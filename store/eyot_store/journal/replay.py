@@ -40,7 +40,8 @@ def replay(
     if not path.is_dir():
         raise StoreError("corrupt", f"{path} is missing: it may hold acknowledged messages that are nowhere else")
     try:
-        frames, missing = read_frames(path, salt, applied)
+        skips = environment.options.skip_unreadable
+        frames, missing = read_frames(path, salt, applied, skip_unreadable=skips)
         decoded, unreadable = _decoded(environment, frames)
         mark_of_end = read_high(environment.path, salt)
         mark_record = decode_mark_record(environment.read_mark_record())
@@ -50,7 +51,8 @@ def replay(
         counted = {number: counters.last_seq for number, counters in lmdb_committer.counters.items()}
         plain = environment.store_cipher is None
         unknown = mark_record is not None and mark_record.misses_mark(salt, applied, mark_of_end)
-        losses = Losses(counted, salvage(path, salt, counted) if (missing or unknown) and plain else {})
+        salvaged = salvage(path, salt, counted, skip_unreadable=skips) if (missing or unknown) and plain else {}
+        losses = Losses(counted, salvaged)
     except OSError as error:
         raise as_store_error(error) from error
     changes: Changes = []

@@ -14,8 +14,13 @@ _SUPPORT = Path(__file__).parent
 
 def disk_library(folder: Path) -> Path:
     """`disk.c`, compiled."""
-    library = folder / "disk.so"
-    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", library, _SUPPORT / "disk.c", "-ldl"], check=True)
+    return compiled("disk.c", folder)
+
+
+def compiled(source: str, folder: Path) -> Path:
+    """A library to preload, of a source beside this file."""
+    library = (folder / source).with_suffix(".so")
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", library, _SUPPORT / source, "-ldl"], check=True)
     return library
 
 

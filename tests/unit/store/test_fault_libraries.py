@@ -22,6 +22,7 @@ UNSEEN = {
     "capture.c": {"fsync", "fdatasync"},  # it notes what is written; the test says what had been flushed
     "disk.c": {"write"},  # LMDB's `write` makes copies only, and a log must not fail
     "faults.c": {"write"},
+    "unreadable.c": WRITING,  # it fails reads alone
 }
 
 
