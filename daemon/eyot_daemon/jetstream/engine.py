@@ -122,6 +122,7 @@ class JetStream:
             if stream.live:
                 stream.dedupe.clock_jumped(jump_ns)
                 stream.expiry.clock_jumped(jump_ns)
+                stream.schedules.clock_jumped(jump_ns)
         self._settle(jump_ns)
 
     def _settle(self, jump_ns: int) -> None:

@@ -106,6 +106,50 @@ def test_a_restart_knows_when_what_is_due(fixture: Fixture) -> None:
     assert [payload for _, payload in held(fixture)] == [b"often", b"once", b"often"]
 
 
+YEARS = 14 * 365 * 86_400.0
+
+
+@pytest.mark.parametrize("how", ["running", "restarted", "crashed"])
+@pytest.mark.parametrize("pattern", ["@every 10s", "*/10 * * * * *"])
+def test_schedules_go_on_after_a_start_in_2040(fixture: Fixture, pattern: str, how: str) -> None:
+    """What repeats was due when the clock had been, next: it rested for years."""
+    fixture.clock.jump(YEARS)
+    fixture.advance(30)
+    put(fixture, pattern)
+    put(fixture, at(2 * YEARS), b"s.plan2")
+    fixture.advance(11)
+    assert len(held(fixture)) == 1
+    fixture.clock.jump(-YEARS)
+    if how != "running":
+        fixture = fixture.restart() if how == "restarted" else fixture.crash()
+    fixture.advance(30)
+    before = len(held(fixture))
+    for _ in range(3):
+        fixture.advance(11)
+    assert len(held(fixture)) == before + 3
+    assert len(held(fixture, b"s.plan2")) == 1, "a time is a time"
+
+
+def test_a_schedule_that_was_due_long_ago_by_a_corrected_clock_is_not_waited_for(fixture: Fixture) -> None:
+    put(fixture, at(7200))
+    fixture.advance(1)
+    fixture.clock.jump(YEARS)
+    fixture.advance(31)
+    assert len(held(fixture)) == 1
+
+
+@pytest.mark.parametrize("back_s", [-5.0, -3600.0, -10_000.0])
+def test_a_small_correction_runs_nothing_by_cron_twice(fixture: Fixture, back_s: float) -> None:
+    put(fixture, "0 0 12 * * *")
+    fixture.advance(12 * 3600 + 1)
+    assert len(held(fixture)) == 1
+    fixture.clock.jump(back_s)
+    fixture.advance(31)
+    for _ in range(6):
+        fixture.advance(1800)
+    assert len(held(fixture)) == 1
+
+
 def test_a_crash_repeats_nothing(fixture: Fixture) -> None:
     put(fixture, "@every 60s")
     fixture.advance(61)

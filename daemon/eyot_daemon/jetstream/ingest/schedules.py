@@ -17,11 +17,13 @@ import heapq
 import logging
 from calendar import monthrange
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from eyot_daemon.jetstream.nats_headers import nats_fields, parse_ttl
 from eyot_daemon.jetstream.stream_core import Batch
+from eyot_daemon.jetstream.wall_clock import JUMP_NS_MIN
 from eyot_store.errors import StoreError
 from eyot_wire import headers
 from eyot_wire.go.duration import parse_duration_ns
@@ -250,6 +252,16 @@ class Schedule:
             return (after_ns + NS_PER_S // 2) // NS_PER_S * NS_PER_S + self._every_ns
         return 0
 
+    def after_set_back(self, due_ns: int, now_ns: int, back_ns: int) -> int:
+        """Return when a schedule that is due at `due_ns` is due by a clock that was set back by `back_ns` to `now_ns`.
+
+        A repeating schedule would rest until the clock is where it was: for years, after one start with a wrong clock. As
+        with cron, a smaller correction runs nothing a second time.
+        """
+        if self.once or (self._cron is not None and back_ns < CRON_BACK_NS_MIN):
+            return due_ns
+        return min(due_ns, self.following(now_ns) or due_ns)
+
     def time_text(self, due_ns: int) -> str:
         """Return a due time as nats-server writes it: RFC 3339 in the schedule's zone."""
         if self._cron is None or self._zone is UTC:
@@ -391,6 +403,8 @@ POSITION = b"eyot.schedule."
 CHECK_S_MAX = 30.0
 #: Delay before a failed store is repeated, seconds.
 RETRY_S = 1.0
+#: A clock that is set back by less runs nothing by cron a second time, ns.
+CRON_BACK_NS_MIN = 3 * 3600 * NS_PER_S
 #: Messages made in one turn.
 DUE_PER_TURN = 1000
 
@@ -432,6 +446,25 @@ class Schedules:
             self._timer.cancel()
             self._timer = None
 
+    def clock_jumped(self, ns: int) -> None:
+        """Look anew at what is due: the wall clock jumped by `ns`."""
+        if ns < 0:
+            self._set_back(-ns)
+        self.stop()
+        self.schedule()
+
+    def _set_back(self, back_ns: int) -> None:
+        now_ns = self._stream.clock.now_ns()
+        for at, (due_ns, seq) in enumerate(self._heap):
+            message = self._log.get(seq)
+            if message is None:
+                continue
+            fields = nats_fields(message.header)
+            with suppress(InvalidPattern, InvalidTimeZone):  # `make` says so
+                schedule = Schedule(fields.get(SCHEDULE, b""), fields.get(TIME_ZONE))
+                self._heap[at] = Due(schedule.after_set_back(due_ns, now_ns, back_ns), seq)
+        heapq.heapify(self._heap)
+
     def _load(self) -> None:
         self._seqs.clear()
         self._heap = []
@@ -443,6 +476,9 @@ class Schedules:
                     self._seqs[message.subject] = seq
                 self._heap.append(Due(int.from_bytes(value, "big"), seq))
         heapq.heapify(self._heap)
+        back_ns = self._log.state.last_ts_ns - self._stream.clock.now_ns()
+        if back_ns >= JUMP_NS_MIN:
+            self._set_back(back_ns)
 
     # -- what is stored --------------------------------------------------------------------------------------------
 
