@@ -206,6 +206,8 @@ class Trial:
             ("gold/minute", ["device", "metric", "window_start"]),
             ("gaps", ["kind", "stream", "epoch", "first_sequence"]),
             ("quality", ["silver", "name"]),
+            ("fleet_files", ["path", "device"]),
+            ("fleet_files_sum", ["path", "device"]),
         ):
             rows = self._rows(table, key)
             twice = rows.num_rows - rows.group_by(key).aggregate([]).num_rows

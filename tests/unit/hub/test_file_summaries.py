@@ -119,7 +119,7 @@ def kill(monkeypatch: pytest.MonkeyPatch, *, after: bool) -> None:
     commit = LakeTable.commit
 
     def ended(self: LakeTable, *given: Any, **options: Any) -> None:
-        if self.root.endswith(FLEET_FILES):
+        if self.root.endswith((FLEET_FILES, f"{FLEET_FILES}_sum")):
             monkeypatch.undo()
             if after:
                 commit(self, *given, **options)
@@ -158,12 +158,51 @@ def test_sums_that_are_kept_are_those_of_a_recount(tmp_path: Path, seed: int, mo
                 processes[number].found()
             processes[number] = FileSummaries(SPARK, config)
             continue
+        if happening == "nothing":  # a process that begins takes up the stored sum
+            processes[number] = FileSummaries(SPARK, config)
         check(processes[number].found(), made)
         recounts += processes[number].recounted
         continued += not processes[number].recounted
     check(FileSummaries(SPARK, config).found(), made)
     assert recounts
     assert continued
+
+
+@pytest.mark.usefixtures("each_lake_format")
+def test_a_process_that_begins_takes_up_the_stored_sum(tmp_path: Path) -> None:
+    """It reads no summaries, and adds new files. A sum that is gone, damaged or of another version is added up again."""
+    config = jobs_config("nats://127.0.0.1", tmp_path)
+    made = readings(8, 200)
+    store(config, made)
+    recounts = []
+
+    def begun() -> FileSummaries:
+        one = FileSummaries(SPARK, config)
+        check(one.found(), made)
+        recounts.append(one.recounted)
+        return one
+
+    begun()
+    begun()
+    made += (more := readings(9, 30))
+    store(config, more)
+    begun()
+    last = begun()
+    assert recounts == [True, False, False, False]
+    last.table.refresh()
+    last.table.compact()
+    begun()
+    begun()
+    assert recounts[4:] == [True, False]
+    stored = last._stored._table
+    stored.refresh()
+    stored.replace([{**row, "sum": b"?" if row["sum"] else None} for row in stored.to_pylist()])
+    begun()
+    stored.refresh()
+    stored.replace([])
+    begun()
+    begun()
+    assert recounts[6:] == [True, True, False]
 
 
 def test_a_commit_that_is_refused_is_not_part_of_the_sums(config: Config) -> None:

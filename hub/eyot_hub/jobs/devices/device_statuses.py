@@ -12,11 +12,13 @@ goes on remembers these times of the last statuses only, and adds up the whole t
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -71,8 +73,8 @@ class Device:
     linked_known: int = 0
     linked: int = 0
     rtt: dict[int, int] = field(default_factory=dict)  # how many round trips have a class
-    rtt_least: float = np.inf
-    rtt_most: float = -np.inf
+    rtt_least: float = math.inf
+    rtt_most: float = -math.inf
     #: The newest statuses by time, at least TAIL of them or all.
     tail: Statuses = field(default_factory=lambda: np.empty(0, _STATUS))
 
@@ -98,7 +100,7 @@ class Device:
 
     def _add_rtt(self, rtt: npt.NDArray[np.float64]) -> None:
         if len(rtt):
-            self.rtt_least, self.rtt_most = min(self.rtt_least, rtt.min()), max(self.rtt_most, rtt.max())
+            self.rtt_least, self.rtt_most = min(self.rtt_least, float(rtt.min())), max(self.rtt_most, float(rtt.max()))
             classes, counts = np.unique(np.floor(np.log(np.maximum(rtt, 1e-6)) / _RTT_WIDTH), return_counts=True)
             for one, count in zip(classes.astype(int).tolist(), counts.tolist(), strict=True):
                 self.rtt[one] = self.rtt.get(one, 0) + count
@@ -190,6 +192,37 @@ class StatusSummaries(SummaryTable[dict[str, Device]]):
             if not all(device.add(row) for row in rows):
                 return None
         return total
+
+    def _packed(self, total: dict[str, Device]) -> Iterator[tuple[str, bytes]]:
+        for name, device in total.items():
+            yield name, msgspec.msgpack.encode({**vars(device), "tail": device.tail.tobytes()})
+
+    def _unpacked(self, packed: Iterable[tuple[str, bytes]]) -> dict[str, Device]:
+        return {name: Device(**_device_fields(one)) for name, one in packed}
+
+
+def _device_fields(packed: bytes) -> dict[str, Any]:
+    held = msgspec.structs.asdict(_DECODER.decode(packed))
+    return {**held, "tail": np.frombuffer(held["tail"], _STATUS)}
+
+
+class _PackedDevice(msgspec.Struct):
+    """A `Device` in a stored sum."""
+
+    stream: str
+    last_stored_us: int
+    said: str
+    last_at_us: int
+    statuses: int
+    linked_known: int
+    linked: int
+    rtt: dict[int, int]
+    rtt_least: float
+    rtt_most: float
+    tail: bytes
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(_PackedDevice)
 
 
 def _by_device(rows: pa.Table) -> dict[str, list[dict[str, Any]]]:

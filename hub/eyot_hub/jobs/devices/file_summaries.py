@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -45,6 +46,22 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
+class _DeviceSum(msgspec.Struct):
+    """A row of a stored sum, by the columns of the table."""
+
+    device: str
+    readings: int
+    first_event_us: int
+    last_event_us: int
+    last_stored_us: int
+    delay_max_us: int
+    late_readings: int
+    delays: bytes
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(_DeviceSum)
+
+
 class FileSummaries(SummaryTable[pa.Table]):
     """The summaries of all silver tables of a configuration. They add up to rows of which `by_device` makes the figures."""
 
@@ -74,6 +91,14 @@ class FileSummaries(SummaryTable[pa.Table]):
 
     def _added(self, total: pa.Table, fresh: pa.Table) -> pa.Table:
         return merged(pa.concat_tables([total, fresh]))
+
+    def _packed(self, total: pa.Table) -> Iterator[tuple[str, bytes]]:
+        for row in total.drop_columns(["path"]).to_pylist():
+            yield row["device"], msgspec.msgpack.encode(row)
+
+    def _unpacked(self, packed: Iterable[tuple[str, bytes]]) -> pa.Table:
+        rows = [msgspec.structs.asdict(_DECODER.decode(one)) for _, one in packed]
+        return pa.Table.from_pylist(rows, SCHEMA)
 
 
 def summaries(place: Place, paths: Iterable[str]) -> Iterator[dict[str, Any]]:

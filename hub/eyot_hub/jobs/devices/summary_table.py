@@ -5,14 +5,14 @@ backfill replace files; the summaries of files that are gone do not count, and l
 summaries. Such a table is only a shortcut: when it is deleted, the next run reads all files.
 
 A process that goes on keeps what the summaries add up to, and adds new files to it. It adds up the whole table again when a
-file of the sum has left, or when another process has written to the table.
+file of the sum has left, or when another process has written to the table. A process that begins takes up the sum that the
+last one stored (`stored_sum.py`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Final, Generic, TypeVar
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from eyot_hub.jobs.config.config import Config
+from eyot_hub.jobs.devices.stored_sum import StoredSum, Sum
 from eyot_hub.jobs.lake.lake import open_table
 from eyot_hub.jobs.removals.erasures import named
 from eyot_hub.jobs.tables.file_rows import row_groups
@@ -30,16 +31,6 @@ log = logging.getLogger(__name__)
 
 FILES_MAX: Final = 8  # of the table, before it is rewritten: every recount reads all of them
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class _Sum(Generic[T]):
-    """What the summaries of some files add up to, as a version of the table had them."""
-
-    total: T
-    paths: frozenset[str]
-    table_id: str
-    version: int
 
 
 class SummaryTable(Generic[T]):
@@ -58,7 +49,9 @@ class SummaryTable(Generic[T]):
         self._schema = schema
         self._definition = definition
         self.table = open_table(config.lake, name, schema)
-        self._sum: _Sum[T] | None = None
+        self._sum: Sum[T] | None = None
+        self._stored = StoredSum(config, name, definition or "")
+        self._begun = False  # whether the stored sum was looked at
         self.files_read = 0  # by the last `found`
         self.recounted = False  # whether the last `found` added up the whole table
 
@@ -78,6 +71,14 @@ class SummaryTable(Generic[T]):
         """Add rows of new files; None: that takes all rows."""
         raise NotImplementedError
 
+    def _packed(self, total: T) -> Iterable[tuple[str, bytes]]:
+        """Return each device of a sum, with what `_unpacked` makes the same of."""
+        raise NotImplementedError
+
+    def _unpacked(self, packed: Iterable[tuple[str, bytes]]) -> T:
+        """Return the sum. Raises msgspec.DecodeError for what another version packed."""
+        raise NotImplementedError
+
     def found(self) -> T:
         """Return what the present files add up to; read and keep the summaries that are missing."""
         self.table.refresh()
@@ -85,9 +86,12 @@ class SummaryTable(Generic[T]):
         sources = self._sources()
         present = frozenset(file.path for _, held in sources for file in held)
         kept, self._sum = self._sum, None
+        if not self._begun:
+            kept = self._stored.load(self._unpacked)
         self.recounted = kept is None or not self._holds(kept, present)
         rewrite, rows = False, None
         if kept is None or self.recounted:
+            self._stored.begin()
             rows, rewrite = self._rows_of(present)
         known = frozenset(pc.unique(rows.column("path")).to_pylist()) if rows is not None else kept.paths  # type: ignore[union-attr]
         fresh = [self._schema.empty_table()]
@@ -102,12 +106,16 @@ class SummaryTable(Generic[T]):
         )
         if total is None:
             self.recounted = True
+            self._stored.begin()
             total = self._total(pa.concat_tables([self._rows_of(present)[0] if rows is None else rows, new]))
         if self._keep(new, present, everything=rewrite):
-            self._sum = _Sum(total, present, self.table.table_id, self.table.version)
+            self._sum = Sum(total, present, self.table.table_id, self.table.version)
+            if not self._begun or self.recounted:
+                self._stored.store(self._sum, self._packed)
+        self._begun = True
         return total
 
-    def _holds(self, kept: _Sum[T], present: frozenset[str]) -> bool:
+    def _holds(self, kept: Sum[T], present: frozenset[str]) -> bool:
         """Return whether the sum is of present files only, and nobody else has written to the table."""
         same = (kept.table_id, kept.version) == (self.table.table_id, self.table.version)
         return same and kept.paths <= present

@@ -111,6 +111,8 @@ class Eraser:
             *((f"gold/{one.name}", rows) for one in self._config.gold),
             ("fleet_files", rows),
             ("fleet_statuses", rows),
+            ("fleet_files_sum", rows),
+            ("fleet_statuses_sum", rows),
             ("fleet", rows),
             ("devices", rows),
         ]
