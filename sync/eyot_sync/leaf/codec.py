@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from eyot_sync.leaf.compression import AUTO, UNCOMPRESSED, LeafCompression, is_compressed
+from eyot_sync.leaf.compression import AUTO, NOT_SUPPORTED, OFF, UNCOMPRESSED, LeafCompression, is_compressed
 from eyot_wire.archive.errors import ArchiveError
 
 if TYPE_CHECKING:
@@ -80,6 +80,11 @@ class LeafCodec:
         self._reader = s2.S2Reader(BLOCK_MAX_FIRST)
         self._chunks = s2.chunks
         return True
+
+    def heard_login(self, theirs: str) -> None:
+        """Note the peer's mode in its CONNECT: without a request for S2 before it, the link stays uncompressed."""
+        if self._reader is None:
+            self.mode = OFF if theirs else NOT_SUPPORTED
 
     def established(self) -> None:
         """Lift the limit of blocks: the peer is authenticated."""

@@ -260,6 +260,7 @@ class LeafHandshake:
             events.append(session.close(refusal))
             return
         self.connect = connect
+        session.codec.heard_login(connect.compress_mode)
         session.enter(State.WAIT_VERDICT, session.deadline)
         events.append(ConnectReceived(connect, self.nonce))
 
