@@ -89,7 +89,9 @@ def test_every_pair_of_modes_links(leaf: str, hub: str) -> None:
     s2 = not {leaf, hub} & {"off", "not supported"} and {leaf, hub} != {"accept"}
     assert (b"x" * 2000 not in wire) is (s2 and pair.leaf.compression != "s2_uncompressed")
     assert wire.startswith(b"LMSG") is not s2
-    assert s2 is not ({pair.leaf.compression, pair.hub.compression} <= {"off", "not supported"}), "both ends say what it is"
+    assert s2 is not ({pair.leaf.compression, pair.hub.compression} <= {"off", "not supported"}), (
+        "both ends say what it is"
+    )
     assert LeafMsg(b"a", b"", b"", b"x" * 2000, ()) in pair.hub.receive(wire, 1.0)
 
 
