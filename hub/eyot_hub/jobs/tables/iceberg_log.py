@@ -355,7 +355,9 @@ def between_others(snapshots: Sequence[Snapshot], now: datetime) -> list[Snapsho
     return [
         one
         for one in snapshots
-        if ages[one.snapshot_id] > EVERY_SNAPSHOT and last_in[slots[one.snapshot_id]] != one.snapshot_id
+        # One of a time to come was made when the clock was ahead. Each commit would write it for years.
+        if ages[one.snapshot_id] < -EVERY_SNAPSHOT
+        or (ages[one.snapshot_id] > EVERY_SNAPSHOT and last_in[slots[one.snapshot_id]] != one.snapshot_id)
     ]
 
 
