@@ -112,7 +112,7 @@ def test_which_snapshots_stay() -> None:
     """All of the last ten minutes, the last of each ten minutes of a day, and the last of each hour before."""
     now = datetime(2026, 3, 10, 12, 0, 30, tzinfo=UTC)
     ages = [timedelta(minutes=minutes) for minutes in (3000, 2990, 2981, 1441, 1439, 40, 35, 31, 15, 11, 9, 5, 0)]
-    ages += [timedelta(minutes=-9), timedelta(days=-5 * 365)]  # of clocks that differ, and of one that was ahead by years
+    ages += [timedelta(minutes=-9), timedelta(days=-5 * 365)]  # clocks that differ, and one that was years ahead
     snapshots = [
         Snapshot(
             snapshot_id=number,
