@@ -78,6 +78,7 @@ class Monitoring:
         #: of HTTPS connections accepted from now on
         self.tls: ssl.SSLContext | None = None
         self._control: Path | None = None
+        self._opened = trio.Event()
 
     # -- sockets -------------------------------------------------------------------------------------------------
 
@@ -91,6 +92,7 @@ class Monitoring:
         """Listen on the bound sockets. Raises OSError if another process was faster."""
         for sock in (*self._sockets, *self._secure):
             sock.listen(BACKLOG)
+        self._opened.set()
 
     def reserve(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
         """Bind a TCP socket (`port` -1: any free one), with `tls` for HTTPS; return its address. Raises OSError."""
@@ -124,7 +126,7 @@ class Monitoring:
         self._sockets.append(sock)
 
     async def run(self) -> None:
-        """Serve until cancelled. May be called again when it has raised."""
+        """Serve until cancelled; TCP from `open` on. May be called again when it has raised."""
         pages = self._table()
 
         def answer(request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
@@ -133,7 +135,12 @@ class Monitoring:
         try:
             async with trio.open_nursery() as nursery:
                 for sock in self._sockets:
-                    nursery.start_soon(serve, sock.dup(), answer)
+                    if sock.family == socket.AF_UNIX:
+                        nursery.start_soon(serve, sock.dup(), answer)
+                await self._opened.wait()
+                for sock in self._sockets:
+                    if sock.family != socket.AF_UNIX:
+                        nursery.start_soon(serve, sock.dup(), answer)
                 for sock in self._secure:
                     nursery.start_soon(serve, sock.dup(), answer, lambda: self.tls)
         except Exception:

@@ -146,7 +146,9 @@ def check(done: subprocess.CompletedProcess[str], cause: Cause, words: str) -> N
 def test_each_cause(cause: Cause, configuration: Callable[[Path], str], words: str, tmp_path: Path) -> None:
     file = tmp_path / "eyotd.conf"
     file.write_text(f"{configuration(tmp_path)}\n")
-    check(run("-m", "eyot_daemon.launch", "-a", "127.0.0.1", "-p", "-1", "-c", str(file)), cause, words)
+    done = run("-m", "eyot_daemon.launch", "-a", "127.0.0.1", "-p", "-1", "-m", "-1", "-c", str(file))
+    check(done, cause, words)
+    assert "[ERR]" not in done.stderr, "the cause alone"
     tested = run("-m", "eyot_daemon.launch", "-t", "-c", str(file))
     if cause in UNSEEN:
         assert tested.returncode == 0, tested.stderr
