@@ -434,6 +434,10 @@ class ClientConnection(ServedClient):
         self.set_timer(delay_s, self._ping_timer)
 
     def _ping_timer(self) -> None:
+        if not self._first_pong and self.transport.input_waits():
+            # Client libraries take a PING before the answer to their own for a failed login, which is among unread bytes.
+            self._set_first_ping()
+            return
         options = self.clients.options
         now = self.clients.broker.clock.monotonic()
         interval = self._ping_interval_s

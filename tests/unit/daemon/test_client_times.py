@@ -181,6 +181,22 @@ async def test_who_is_behind_with_reading_blames_nobody(
         assert await client.until_closed() == b"-ERR 'Stale Connection'\r\n"
 
 
+async def test_no_ping_comes_before_the_answer_to_a_login_that_was_not_read_yet(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that lagged for two seconds failed the logins of all who had come meanwhile."""
+    async with running(Options(host="127.0.0.1", port=-1)) as up:
+        client = await up.in_memory(b"")
+        with monkeypatch.context() as lagging:
+            lagging.setattr(StreamTransport, "input_waits", lambda transport: True)
+            await trio.sleep(20.0)
+        await client.send(PLAIN + b"PING\r\n")
+        assert (await client.until(b"PONG\r\n")).startswith(b"PONG\r\n")
+        begun = trio.current_time()
+        await client.until(b"PING\r\n")
+        assert trio.current_time() - begun <= 2.5
+
+
 async def test_websocket_clients_may_be_pinged_more_often(autojump_clock: MockClock) -> None:
     websocket = WebsocketOptions(port=-1, no_tls=True, ping_interval_s=3.0)
     async with running(Options(host="127.0.0.1", port=-1, ping_interval_s=50.0, websocket=websocket)) as up:
