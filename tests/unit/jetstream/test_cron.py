@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eyot_daemon.jetstream.ingest.schedules import Cron
+from eyot_daemon.jetstream.ingest.cron import Cron
 from eyot_wire.jetstream.model import NS_PER_S
 
 PRAGUE = ZoneInfo("Europe/Prague")

@@ -147,7 +147,7 @@ class S2Reader:
                 raise ArchiveError(str(error)) from None
         elif len(data) > self.block_max:
             raise ArchiveError("s2: corrupt input")
-        if masked(crc32c(data)) != int.from_bytes(content[:_CRC_BYTES], "little"):
+        if masked_crc(data) != int.from_bytes(content[:_CRC_BYTES], "little"):
             raise ArchiveError("s2: corrupt input")
         return data
 
@@ -190,6 +190,6 @@ def _compressed(piece: bytes) -> bytes:
     return bytes(cramjam.snappy.compress_raw(piece))
 
 
-def masked_crc(data: bytes) -> int:
+def masked_crc(data: bytes | memoryview) -> int:
     """Return the masked checksum that a chunk carries."""
     return masked(crc32c(data))
