@@ -86,11 +86,11 @@ class S2Reader:
                     return None
             if self._held:
                 self._top_up(4)
-            head = self._held or self._fed
-            if len(head) < 4:
+            begin = self._held or self._fed
+            if len(begin) < 4:
                 self.hold()
                 return None
-            kind, size = head[0], 4 + int.from_bytes(head[1:4], "little")
+            kind, size = begin[0], 4 + int.from_bytes(begin[1:4], "little")
             self._check(kind, size - 4)
             if _SKIPPABLE <= kind < _IDENTIFIER:
                 self._skip = size
