@@ -41,12 +41,15 @@ demo: venv  ## the whole story: offline leaf, power cut, link returns, hub compl
 demo-fleet: venv  ## a hub enrols DEVICES (20): one is stolen, one gets a new disk, one is offline for three weeks of readings
 	$(BIN)/python tests/story/fleet.py $(if $(DEVICES),--devices $(DEVICES))
 
-lint: venv  ## formatting, lint, types, import direction, names, stations
+# What a change of names and documents breaks; short enough to run before each commit.
+HOUSE := $(addprefix tests/unit/test_,imports.py names.py stations.py decisions.py make_targets.py man.py pages.py skips.py)
+
+lint: venv  ## formatting, lint, types, import direction, names, stations, decisions, documents
 	@$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q tests/unit/test_imports.py tests/unit/test_names.py tests/unit/test_stations.py
+	$(BIN)/python -m pytest -q $(HOUSE)
 
 fmt: venv  ## format and fix what can be fixed
 	@$(BIN)/ruff format .

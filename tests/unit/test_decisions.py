@@ -28,6 +28,10 @@ ACCEPTED = {
     "0015-monitoring-pages-on-h11": "8044dc567c094e87",
     "0016-losses-are-counted-where-they-happen": "4869139ae34949fd",
     "0017-schedules-and-checksums-stay-our-own": "b695cbd7461be8e0",
+    "0018-packed-reads-stay-an-option": "847f3b25f317ce17",
+    "0019-sends-of-a-turn-by-two-threads": "6c1b6eb5021c0597",
+    "0020-small-groups-are-written-beside-the-loop": "06e744ed009d55a9",
+    "0021-the-collector-looks-at-each-object-once": "48b4690141bce3fd",
 }
 
 
@@ -35,6 +39,10 @@ ACCEPTED = {
 def test_an_accepted_decision_is_as_it_was(name: str) -> None:
     found = sha256((DECISIONS / f"{name}.md").read_bytes()).hexdigest()[:16]
     assert found == ACCEPTED[name], f"{name} was changed: write a new record that supersedes it"
+
+
+def test_every_record_is_held_to_its_text() -> None:
+    assert sorted(ACCEPTED) == sorted(path.stem for path in DECISIONS.glob("[0-9]*.md"))
 
 
 def test_the_index_lists_each_decision_once_in_order() -> None:
