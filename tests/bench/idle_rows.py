@@ -22,7 +22,7 @@ HOW = (
     "node. Wake-ups are voluntary context switches of all threads. Written bytes are those that the kernel counts for the process."
 )
 #: Seconds by messages a second: few messages take longer to use a measurable time.
-TRICKLE_S = {0: 8, 1: 8, 10: 5, 100: 5}
+TRICKLE_S = {0: 5, 1: 6, 10: 4, 100: 4}
 SETTLE_S = 3.0
 #: Messages of the stream with which a start is measured.
 STORED = 10_000_000
