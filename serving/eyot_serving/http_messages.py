@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
 
+from msgspec import Struct, field
 
-@dataclass(frozen=True, slots=True)
-class PeerAddress:
+
+class PeerAddress(Struct, frozen=True):
     """Where a request comes from. `host`: the address, "" for the Unix socket. `tls`: whether the connection is encrypted."""
 
     host: str = ""
@@ -30,8 +30,7 @@ class PeerAddress:
         return address.is_loopback
 
 
-@dataclass(frozen=True, slots=True)
-class HttpRequest:
+class HttpRequest(Struct, frozen=True):
     """A request. `path` is decoded; of a parameter that is given more than once, `query` has the last value.
 
     `host`: the header of that name, "" without one. `headers`: names in lower case; of a repeated header, the last value.
@@ -46,8 +45,7 @@ class HttpRequest:
     peer: PeerAddress = PeerAddress()
 
 
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
+class HttpResponse(Struct, frozen=True):
     """A response with all of its body."""
 
     body: bytes

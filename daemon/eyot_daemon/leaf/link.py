@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from typing import cast
+
+from msgspec.structs import replace
 
 from eyot_daemon.auth.login import Login, Peer, UserToken
 from eyot_daemon.config.leaf import RemoteOptions

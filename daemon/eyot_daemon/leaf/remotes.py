@@ -11,11 +11,11 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
 import trio
+from msgspec.structs import replace
 
 from eyot_daemon.auth.login import Peer
 from eyot_daemon.config.leaf import LeafUrl, RemoteOptions

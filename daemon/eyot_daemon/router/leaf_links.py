@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.core import BrokerCore

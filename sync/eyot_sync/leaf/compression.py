@@ -9,7 +9,7 @@ Source: nats-server's documentation of `leafnodes { compression }`, and the wire
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 OFF = "off"
 NOT_SUPPORTED = "not supported"
@@ -30,8 +30,7 @@ class UnknownMode(ValueError):
     """An unknown mode of the peer. str() is the error for the peer."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeafCompression:
+class LeafCompression(Struct, frozen=True):
     """The mode of one side of a link."""
 
     mode: str = OFF

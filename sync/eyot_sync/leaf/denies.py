@@ -12,14 +12,14 @@ raft group. Eyot is in no raft group, so its system account always gets the full
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 CLIENT_DENIES: tuple[bytes, ...] = (b"$JS.API.>", b"$KV.>", b"$OBJ.>")
 SYSTEM_DENIES: tuple[bytes, ...] = (b"$JSC.>", b"$NRG.>", b"$JS.API.>", b"$KV.>", b"$OBJ.>")
 
 
-@dataclass(frozen=True, slots=True)
-class LinkDenies:
+class LinkDenies(Struct, frozen=True):
     """Subject patterns denied on one link: `send` towards the peer, `receive` from it."""
 
     send: tuple[bytes, ...] = ()

@@ -7,8 +7,9 @@ one only behind events that may wait for a later turn: its answer says that they
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
+
+from msgspec import Struct, field
 
 from eyot_sync.leaf.compression import LeafCompression
 from eyot_sync.leaf.interest import LinkPeer
@@ -27,8 +28,7 @@ class Role(Enum):
     ACCEPT = "accept"
 
 
-@dataclass(frozen=True, slots=True)
-class LeafIdentity:
+class LeafIdentity(Struct, frozen=True):
     """The identity of this server on every link."""
 
     server_id: str
@@ -45,23 +45,24 @@ class LeafIdentity:
     api_level: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LeafCredentials:
+class LeafCredentials(Struct, frozen=True):
     """The soliciting side's credentials. repr() and logs leave secrets out.
 
     `sign` turns the nonce's bytes into a raw ed25519 signature; it belongs to `jwt` or to the public `nkey`.
     """
 
     user: str = ""
-    password: str | None = field(default=None, repr=False)
-    token: str = field(default="", repr=False)
-    jwt: str = field(default="", repr=False)
+    password: str | None = None
+    token: str = ""
+    jwt: str = ""
     nkey: str = ""
-    sign: Callable[[bytes], bytes] | None = field(default=None, repr=False)
+    sign: Callable[[bytes], bytes] | None = None
+
+    def __repr__(self) -> str:
+        return f"LeafCredentials(user={self.user!r}, nkey={self.nkey!r})"
 
 
-@dataclass(frozen=True, slots=True)
-class LeafTimes:
+class LeafTimes(Struct, frozen=True):
     """Waits and intervals of a link, in seconds."""
 
     first_info_s: float = 1.0
@@ -74,8 +75,7 @@ class LeafTimes:
     silence_max_s: float = 12.0
 
 
-@dataclass(frozen=True, slots=True)
-class LeafOptions:
+class LeafOptions(Struct, frozen=True):
     """Options of one link. Fields for one role only say so.
 
     `account`/`is_system`: the local account of a soliciting link (an accepting one gets it with `accept_connect`).
@@ -110,21 +110,18 @@ class LeafOptions:
     min_version: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TlsRequired:
+class TlsRequired(Struct, frozen=True):
     """Solicit: start TLS as the client now, then call `tls_established`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectReceived:
+class ConnectReceived(Struct, frozen=True):
     """Accept: the peer sent CONNECT; answer with `accept_connect` or `reject`. `nonce` is what it had to sign."""
 
     connect: LeafConnect
     nonce: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Established:
+class Established(Struct, frozen=True):
     """Both sides are authenticated; interest and messages may flow.
 
     `remote_account`: the peer's account; empty when the peer did not send it.
@@ -139,32 +136,27 @@ class Established:
     jetstream: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class InterestComplete:
+class InterestComplete(Struct, frozen=True):
     """The peer answered the first PING: its initial interest has arrived completely."""
 
 
-@dataclass(frozen=True, slots=True)
-class UrlsDiscovered:
+class UrlsDiscovered(Struct, frozen=True):
     """Solicit: the hub's other addresses, `host:port`; they replace the ones discovered before."""
 
     urls: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PermissionsChanged:
+class PermissionsChanged(Struct, frozen=True):
     """Solicit: the hub changed the link's permissions; announced interest must be checked again."""
 
 
-@dataclass(frozen=True, slots=True)
-class PeerError:
+class PeerError(Struct, frozen=True):
     """The peer sent -ERR. The link continues unless `Closed` follows."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(Struct, frozen=True):
     """The session is over: write the rest of `data_to_send`, then close the transport.
 
     `retry_after_s`: how long a soliciting side must wait; None: ordinary backoff.
@@ -174,16 +166,14 @@ class Closed:
     retry_after_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyRule:
+class ReplyRule(Struct, frozen=True):
     """`allow_responses`: how often, and for how many seconds, the reply subject of a message may be answered. Negative: no limit."""
 
     max_messages: int
     expires_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class UserRules:
+class UserRules(Struct, frozen=True):
     """Permissions of the leaf node's user, from its side: what it may publish, and what it may subscribe to."""
 
     publish: SubjectRule = ALLOW_ALL

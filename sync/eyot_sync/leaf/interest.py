@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from eyot_wire.frames import encode_ls_add, encode_ls_del
 
 LOOP_PREFIX = b"$LDS."
 
 
-@dataclass(frozen=True, slots=True)
-class InterestOrigin:
+class InterestOrigin(Struct, frozen=True):
     """Where a subscription lives: on this server, or beyond a leaf link."""
 
     is_leaf: bool = False
@@ -33,8 +33,7 @@ class InterestOrigin:
 LOCAL = InterestOrigin()
 
 
-@dataclass(frozen=True, slots=True)
-class LinkPeer:
+class LinkPeer(Struct, frozen=True):
     """The far end of a link as far as interest is concerned."""
 
     # This server is the spoke on this link.

@@ -9,7 +9,7 @@ An entry `subject queue` in a subscribe list applies only to queue subscriptions
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from eyot_wire.subject import is_literal, is_subset, matches, overlaps
 
@@ -22,8 +22,7 @@ _MQTT = b"$MQTT."
 _MEMO_MAX = 8192
 
 
-@dataclass(frozen=True, slots=True)
-class SubjectRule:
+class SubjectRule(Struct, frozen=True):
     """`allow` None allows everything that `deny` does not name; an empty `allow` allows nothing."""
 
     allow: tuple[bytes, ...] | None = None

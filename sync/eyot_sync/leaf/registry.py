@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
+
+from msgspec import Struct
 
 from eyot_sync.leaf.interest import LOOP_PREFIX
 from eyot_wire.nuid import nuid
 
 
-@dataclass(frozen=True, slots=True)
-class LinkIdentity:
+class LinkIdentity(Struct, frozen=True):
     """The identity of a link within an account. Empty `remote_account`: the peer does not send it (before 2.10)."""
 
     server_name: str

@@ -7,15 +7,14 @@ of the denies: a leaf node that maps its accounts to an empty `default_js_domain
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from eyot_sync.leaf.denies import LinkDenies, jetstream_denies
 from eyot_sync.leaf.events import LeafIdentity, LeafOptions, Role, UserRules
 from eyot_sync.leaf.permissions import ALLOW_ALL, UNCHECKED_MESSAGES, RuleChecker, SubjectRule
 
 
-@dataclass(frozen=True, slots=True)
-class RuleSet:
+class RuleSet(Struct, frozen=True):
     """`send`: messages to the peer, and literal interest it may have. `receive`: messages from it, and interest announced to it."""
 
     send: RuleChecker

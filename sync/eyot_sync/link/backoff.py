@@ -8,17 +8,17 @@ so that a hub that is down is not overloaded and one that returns is found soon.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 
-@dataclass(slots=True)
-class Backoff:
+class Backoff(Struct):
     """Delays in seconds between attempts; `base_s` is the first ceiling, `cap_s` the last."""
 
     base_s: float
     cap_s: float
     rng: random.Random
-    failures: int = field(default=0, init=False)
+    failures: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.base_s <= self.cap_s:

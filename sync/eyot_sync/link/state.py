@@ -6,8 +6,9 @@ the code that runs the connection write it, monitoring reads it. Times are wall 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
+
+from msgspec import Struct, field
 
 from eyot_sync.leaf.events import Established
 
@@ -22,8 +23,7 @@ class LinkPhase(Enum):
     DISABLED = "disabled"
 
 
-@dataclass(slots=True)
-class LinkTraffic:
+class LinkTraffic(Struct):
     """Messages and their bytes (header and payload) over all connections of a link."""
 
     in_msgs: int = 0
@@ -53,8 +53,7 @@ class LinkTraffic:
         self.refused_inbound += refused_inbound
 
 
-@dataclass(slots=True)
-class LinkState:
+class LinkState(Struct):
     """One link. `name` is unique among the server's links and free of secrets.
 
     `since_ns`: when the link came up, or went down (for a remote that was never up: the first attempt). `attempts`:

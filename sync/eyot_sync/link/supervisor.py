@@ -11,9 +11,9 @@ import logging
 import math
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import trio
+from msgspec import Struct
 
 from eyot_sync.leaf.errors import is_loop, remedy
 from eyot_sync.link.backoff import Backoff
@@ -32,8 +32,7 @@ _BACKOFF_CAP = 2.0
 LINGERS_S = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteSpec:
+class RemoteSpec(Struct, frozen=True):
     """A remote as the supervisor sees it. Times in seconds; `error_reports`: every how many failed attempts to log one.
 
     `title`: what log lines call a remote that is no leaf node's.

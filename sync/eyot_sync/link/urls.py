@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class LinkAddress:
+class LinkAddress(Struct, frozen=True):
     """Where to dial: `scheme` is nats, tls, ws or wss. Credentials of the remote are not in here, so it may be logged."""
 
     host: str

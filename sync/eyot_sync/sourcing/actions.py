@@ -5,13 +5,12 @@ The owner carries out the actions that each report returns, in order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from eyot_wire.jetstream.errors import ApiError
 
 
-@dataclass(frozen=True, slots=True)
-class Subscribe:
+class Subscribe(Struct, frozen=True):
     """Listen on the deliver subject and on the inboxes of the two responses; all are new for each request."""
 
     deliver: bytes
@@ -19,16 +18,14 @@ class Subscribe:
     identity_reply: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Unsubscribe:
+class Unsubscribe(Struct, frozen=True):
     """Stop listening there: the consumer at the origin loses its interest and goes away."""
 
     deliver: bytes
     reply: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """Request a consumer at the origin."""
 
     subject: bytes
@@ -36,16 +33,14 @@ class Request:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Identify:
+class Identify(Struct, frozen=True):
     """Request the origin's epoch (STREAM.INFO). Without responders, call `unidentified`."""
 
     subject: bytes
     reply: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class FetchLastMessage:
+class FetchLastMessage(Struct, frozen=True):
     """Request the last copied message from the origin, with the answer on `reply`. Without responders, call `unproven`."""
 
     subject: bytes
@@ -53,23 +48,20 @@ class FetchLastMessage:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """Answer flow control: an empty message on `subject`; its header confirms a pre-created consumer's deliveries."""
 
     subject: bytes
     header: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Skip:
+class Skip(Struct, frozen=True):
     """The origin has nothing up to and including `seq` (mirrors keep the origin's sequences)."""
 
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(Struct, frozen=True):
     """Notify the origin that this consumer is abandoned, so that it releases the consumer's messages."""
 
     subject: bytes
@@ -78,8 +70,7 @@ class Release:
 Action = Release | Subscribe | Unsubscribe | Request | Identify | FetchLastMessage | Answer | Skip
 
 
-@dataclass(slots=True)
-class Progress:
+class Progress(Struct):
     """Progress of a mirror or source, for stream info and status. Times are the owner's monotonic seconds, None: never."""
 
     lag: int = 0

@@ -7,7 +7,8 @@ control). What it resumes with: docs/leaf-links.md, "Resume".
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from eyot_wire import headers
 from eyot_wire.go.time import ns_to_rfc3339
@@ -26,8 +27,7 @@ ACK_WAIT_NS = 22 * 3600 * 1_000_000_000
 INACTIVE_THRESHOLD_NS = 10_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Struct, frozen=True):
     """One origin of a stream, from its `mirror` or an entry of its `sources`.
 
     `filters`: subjects requested from the origin; `transforms`: rewrite the subjects of received messages (first match
@@ -119,8 +119,7 @@ class Origin:
         return subject
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     """Where a consumer at the origin begins: at a sequence, at a time, or with everything."""
 
     seq: int = 0

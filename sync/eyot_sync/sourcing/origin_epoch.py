@@ -13,7 +13,7 @@ A mirror cannot follow by itself: it keeps the origin's sequences, and other mes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from eyot_sync.sourcing import origin_problems as trouble
 from eyot_sync.sourcing.actions import Progress
@@ -26,26 +26,22 @@ from eyot_wire.jetstream.stream_source import identity_of
 EPOCH_KEY = "eyot.life"
 
 
-@dataclass(frozen=True, slots=True)
-class Continue:
+class Continue(Struct, frozen=True):
     """The origin is as it was."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(Struct, frozen=True):
     """Copy nothing; `lag`: number of messages that are known to be missing."""
 
     why: ApiError
     lag: int
 
 
-@dataclass(frozen=True, slots=True)
-class Restart:
+class Restart(Struct, frozen=True):
     """Copy it from its beginning."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResumeByTime:
+class ResumeByTime(Struct, frozen=True):
     """Copy what it stored after everything that was copied; without a known time, what follows this sequence, as nats-server does."""
 
     than_seq: int

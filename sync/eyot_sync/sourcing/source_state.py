@@ -6,8 +6,9 @@ Sequences are those of the origin unless a field says otherwise. Times are ns si
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from eyot_sync.sourcing import upstream_positions
 from eyot_sync.sourcing.origin import Origin, Start, start_of
@@ -18,8 +19,7 @@ from eyot_wire.go.time import ns_to_rfc3339
 HEARTBEAT_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class SourceConfig:
+class SourceConfig(Struct, frozen=True):
     """The configuration of a mirror or source; immutable."""
 
     origin: Origin
@@ -46,8 +46,7 @@ class RequestTerms(NamedTuple):
     heartbeat_s: float = HEARTBEAT_S
 
 
-@dataclass(slots=True)
-class ResumeState:
+class ResumeState(Struct):
     """Where the next request begins. The owner stores it with the messages and gives it back after a restart."""
 
     #: The last accepted message, in the batch or handed on; `seq` 0: none of the present epoch. The next request begins after it.
@@ -95,8 +94,7 @@ class ResumeState:
         return start_of(origin, self.last.seq, self.last_stored_ns)
 
 
-@dataclass(slots=True)
-class CurrentRequest:
+class CurrentRequest(Struct):
     """The latest request and the consumer that answers it. Each request makes a new one; without a request all fields are empty."""
 
     #: The subject of the messages. Not empty if and only if there is a subscription on it.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from eyot_sync.leaf.events import Closed, ConnectReceived, Established, ReplyRule, UserRules
 from eyot_sync.leaf.interest import LinkPeer

@@ -8,8 +8,9 @@ Republishing of stored messages (ADR-28): another subject, and headers that say 
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from msgspec import Struct
 
 from eyot_daemon.jetstream.ingest import fast_batches
 from eyot_daemon.jetstream.ingest.atomic_batches import BatchSoFar, check_in_batch
@@ -140,8 +141,7 @@ class StorageRoom(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class IngestParts:
+class IngestParts(Struct, frozen=True):
     """The parts of a stream that take part in ingest."""
 
     dedupe: DedupeWindow
