@@ -108,9 +108,12 @@ class MappingTable:
         wildcard = sorted((order, one.src) for group in self._wildcard.values() for order, one, _ in group)
         return [*self.literal, *[src for _, src in wildcard]]
 
-    def add(self, src: bytes, dests: Iterable[WeightedDest | bytes]) -> Mapping:
-        """Add a mapping, in place of a former mapping of the same source. Raises TransformError: see Mapping."""
-        mapping = Mapping(src, dests, rng=self._rng)
+    def add(self, src: bytes, dests: Iterable[WeightedDest | bytes], *, cluster: str = "") -> Mapping:
+        """Add a mapping, in place of a former mapping of the same source. Raises TransformError: see Mapping.
+
+        `cluster`: the name of this server's cluster; "": it is in none.
+        """
+        mapping = Mapping(src, dests, cluster=cluster, rng=self._rng)
         self.recent.clear()
         self.changes += 1
         if is_literal(src):

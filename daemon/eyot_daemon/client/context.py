@@ -143,6 +143,7 @@ class ClientContext:
             domain="" if options.jetstream is None else options.jetstream.domain,
             ldm=self.lame_duck,
             api_lvl=API_LEVEL,
+            cluster=self.broker.cluster,
         )
 
 

@@ -42,16 +42,16 @@ def _read_destination(parent: Block, value: ConfValue, key: str) -> MappingDesti
     destination = block.string("dest", "destination")
     if not destination:
         raise block.error("a mapping needs a destination", "dest", "destination")
-    weight = _read_weight(block)
+    weight = _read_weight(block, destination)
     mapped = MappingDestination(subject=destination, weight=weight, cluster=block.string("cluster"))
     block.finish()
     return mapped
 
 
-def _read_weight(block: Block) -> int:
+def _read_weight(block: Block, destination: str) -> int:
     entry = block.entry("weight")
     if entry is None:
-        return 100
+        raise block.error(f'missing weight for mapping destination "{destination}"', "weight")
     if isinstance(entry.value.value, str):
         digits = expect_string(entry.value, entry.key).strip().removesuffix("%")
         weight = int(digits) if digits.isdecimal() else -1

@@ -60,6 +60,7 @@ class Options(Struct, frozen=True, kw_only=True):
     host: str = "0.0.0.0"
     port: int = CLIENT_PORT_DEFAULT  # -1: any free port
     server_name: str = ""  # "": the server id
+    cluster_name: str = ""  # of mappings, leaf links and INFO; "": see `BrokerCore.cluster`
     client_advertise: str = ""
     # logging
     debug: bool = False

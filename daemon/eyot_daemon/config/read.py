@@ -114,11 +114,6 @@ def _refuse_not_offered(block: Block) -> None:
     if profiler is not None and profiler.value.plain():
         block.reading.note(profiler, "eyotd has no Go profiler, nothing listens there")
     block.ignore("prof_block_rate")  # of the profiler
-    cluster = block.block("cluster")
-    if cluster is not None:
-        name_only = cluster.entry("name") is not None and len(list(cluster.all())) == 1
-        if not name_only:
-            raise block.error(f"a cluster {_HUBS_JOB}", "cluster")
     flags = block.block("feature_flags")
     for flag in flags.all() if flags is not None else ():
         if flag.value.value is not False and flags is not None:
@@ -246,12 +241,26 @@ def _read_monitoring(block: Block) -> dict[str, Any]:
     return values
 
 
+def _read_cluster_name(block: Block) -> str:
+    """Return the name of `cluster { name }`. A server without routes may have one; other keys are refused."""
+    cluster = block.block("cluster")
+    if cluster is None:
+        return ""
+    name = cluster.string("name")
+    if cluster.entry("name") is None or len(list(cluster.all())) != 1:
+        raise block.error(f"a cluster {_HUBS_JOB}", "cluster")
+    if " " in name:
+        raise cluster.error("cluster name cannot contain spaces", "name")
+    return name
+
+
 def _read_identity(block: Block) -> dict[str, Any]:
     server_name = block.string("server_name")
     if " " in server_name:
         raise block.error("server name cannot contain spaces", "server_name")
     return {
         "server_name": server_name,
+        "cluster_name": _read_cluster_name(block),
         "server_tags": block.strings("server_tags"),
         "server_metadata": block.pairs("server_metadata"),
         "pid_file": block.string("pidfile", "pid_file"),

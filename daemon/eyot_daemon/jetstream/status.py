@@ -269,9 +269,9 @@ def _details(stream: Stream, consumers: list[ConsumerPort], query: JszQuery) -> 
 
 
 def _cluster(broker: Broker) -> Json:
-    """Return a server alone leads; one with leaf remotes and no cluster is called after itself."""
+    """Return the cluster of this server, which leads alone."""
     alone = {"leader": broker.server_name}
-    return {"name": broker.server_name} | alone if broker.options.leafnodes.remotes else alone
+    return {"name": broker.cluster} | alone if broker.cluster else alone
 
 
 def _without_config(info: msgspec.Struct, query: JszQuery) -> Json:

@@ -156,7 +156,7 @@ def _limits(broker: Broker) -> Json:
         "max_control_line": options.max_control_line,
         "max_payload": options.max_payload,
         "max_pending": options.max_pending,
-        "cluster": {},
+        "cluster": {"name": options.cluster_name} if options.cluster_name else {},
         "gateway": {},
         "mqtt": _mqtt(broker),
         "websocket": _websocket(broker),

@@ -332,24 +332,19 @@ class SystemServices:
             (wanted.server_name, self.broker.server_name, exact),
             (wanted.host, options.host, exact),
             (wanted.domain, domain, True),
-            (wanted.cluster, self._cluster, exact),
+            (wanted.cluster, self.broker.cluster, exact),
         ):
             if name and (own != name if whole else name not in own):
                 return False
         return all(tag.lower() in options.server_tags for tag in wanted.tags)
-
-    @property
-    def _cluster(self) -> str:
-        """A server with remotes and no cluster is one by its own name, as in nats-server."""
-        return self.broker.server_name if self.broker.options.leafnodes.remotes else ""
 
     def server_info(self) -> Json:
         """Return the `server` of an answer or event."""
         self._seq += 1
         options = self.broker.options
         info: Json = {"name": self.broker.server_name, "host": options.host, "id": self.broker.server_id}
-        if self._cluster:
-            info["cluster"] = self._cluster
+        if self.broker.cluster:
+            info["cluster"] = self.broker.cluster
         if options.jetstream is not None and options.jetstream.domain:
             info["domain"] = options.jetstream.domain
         info["ver"] = VERSION

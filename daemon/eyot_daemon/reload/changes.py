@@ -55,6 +55,7 @@ NAMES = {
     "host": "Host",
     "port": "Port",
     "server_name": "ServerName",
+    "cluster_name": "Cluster.Name",
     "http_host": "HTTPHost",
     "http_port": "HTTPPort",
     "https_port": "HTTPSPort",

@@ -33,8 +33,9 @@ def update_accounts(broker: Broker, old: Options, new: Options) -> None:
     for configured in new.accounts:
         _set_limits(broker.add_account(configured.name), configured)
     before, after = _mappings(old), _mappings(new)
+    is_moved = broker.cluster_in(old) != broker.cluster_in(new)
     for name, account in broker.accounts.items():
-        if before.get(name, ()) == after.get(name, ()):
+        if before.get(name, ()) == after.get(name, ()) and not is_moved:
             continue
         mapped = set(account.mappings.sources())
         for mapping in before.get(name, ()):
@@ -74,13 +75,13 @@ def _join(broker: Broker, options: Options) -> None:
 
 
 def add_mappings(account: Account, mappings: Iterable[MappingOptions]) -> None:
-    """Add configured subject mappings. TransformError if one cannot be."""
+    """Add configured subject mappings, with the destinations of the broker's cluster. TransformError if one cannot be."""
     for mapping in mappings:
         destinations = [
             WeightedDest(dest=one.subject.encode(), weight=one.weight, cluster=one.cluster)
             for one in mapping.destinations
         ]
-        account.mappings.add(mapping.source.encode(), destinations)
+        account.mappings.add(mapping.source.encode(), destinations, cluster=account.broker.cluster)
 
 
 def add_domain_mappings(account: Account, domain: str) -> None:

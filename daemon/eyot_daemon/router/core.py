@@ -92,6 +92,15 @@ class BrokerCore:
         self.providers = Providers()
         self._next_cid = 0
 
+    @property
+    def cluster(self) -> str:
+        """Return the name of this server's cluster, "" for none."""
+        return self.cluster_in(self.options)
+
+    def cluster_in(self, options: Options) -> str:
+        """Return `cluster` with other options. As in nats-server, a server with remotes is called after itself otherwise."""
+        return options.cluster_name or (self.server_name if options.leafnodes.remotes else "")
+
     def next_cid(self) -> int:
         """Return a new connection id, shared by clients and leaf links as in nats-server; starts at 1."""
         self._next_cid += 1

@@ -87,7 +87,7 @@ class LeafLinks(Generic[L]):
     # -- shared by all links ---------------------------------------------------------------------------------------
 
     def identity(self, *, host: str = "0.0.0.0", port: int = 0) -> LeafIdentity:
-        """Return this server's identity for INFO. As in nats-server, a server with remotes belongs to a cluster of its own name."""
+        """Return this server's identity for INFO and CONNECT of leaf links."""
         options = self.broker.options
         return LeafIdentity(
             server_id=self.broker.server_id,
@@ -95,7 +95,7 @@ class LeafLinks(Generic[L]):
             version=VERSION,
             host=host,
             port=port,
-            cluster=self.broker.server_name if options.leafnodes.remotes else "",
+            cluster=self.broker.cluster,
             domain=self.domain,
             jetstream=options.jetstream is not None,
             headers=not options.no_header_support,

@@ -6,13 +6,15 @@ import re
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from eyot_daemon.config.args import parse_args
+from eyot_daemon.config.options import Options
 from eyot_daemon.main import load
 from eyot_wire.conf import ConfError
 from support.servers.newer_nats_server import VERSION, binary
-from support.servers.option_keys import MQTT_MISTAKES, REFUSED, TAKEN
+from support.servers.option_keys import MISTAKES, MQTT_MISTAKES, NOTHING, REFUSED, TAKEN, WITHOUT_EFFECT
 from support.trust.certificates import Authority
 
 ACCOUNT = "AAMRCQ5THMBHIH6W5ITYAFDMHLZNLY7DTDXELPVEICXBKOTOXQSSBDBZ"
@@ -80,6 +82,32 @@ def test_both_servers_take_it(block: str, folder: Path) -> None:
         if any(said):
             objections.append((text, *said))
     assert objections == []
+
+
+def options_of(folder: Path, block: str, text: str) -> Options:
+    loaded = load(parse_args(["-c", str(write(folder, block, text))]))
+    return msgspec.structs.replace(loaded.options, config_digest="")
+
+
+@pytest.mark.parametrize("block", TAKEN)
+def test_what_is_taken_changes_an_option(block: str, folder: Path) -> None:
+    """No key is taken and forgotten, as the name of a cluster was. `test_keys_are_used.py` checks that options are used."""
+    before = options_of(folder, block, 'cert_file: "CERT", key_file: "KEY"' if block == "tls" else "")
+    idle = {key for name, keys, _ in WITHOUT_EFFECT if name == block for key in keys.split()}
+    forgotten = []
+    for text in TAKEN[block]:
+        if options_of(folder, block, text) != before:
+            continue
+        if not idle & set(re.findall(r"(\w+):", text)) and text.rpartition(": ")[2] not in NOTHING:
+            forgotten.append(text)
+    assert forgotten == []
+
+
+@pytest.mark.parametrize(("block", "text", "words", "own"), MISTAKES)
+def test_mistakes_are_refused_by_both(block: str, text: str, words: str, own: str, folder: Path) -> None:
+    path = write(folder, block, text)
+    assert words in theirs(path)
+    assert own in ours(path)
 
 
 def test_what_is_not_offered_is_refused_with_the_reason(folder: Path) -> None:

@@ -11,7 +11,7 @@ TAKEN = {
         "accounts: { A: {} }, authorization: { users: [ { user: a, password: b } ], auth_callout: { issuer: ACCOUNT, auth_users: [a], allowed_accounts: [A] } }",
         'listen: "127.0.0.1:4222"',
         'client_advertise: "a.example.com:4222"',
-        "port: 4222",
+        "port: 4223",
         'server_name: "edge-7"',
         'host: "127.0.0.1"',
         'net: "127.0.0.1"',
@@ -55,9 +55,9 @@ TAKEN = {
         'ports_file_dir: "TMP"',
         "prof_port: 6060",
         "prof_block_rate: 1",
-        "max_control_line: 4096",
-        "max_payload: 1MB",
-        "max_pending: 64MB",
+        "max_control_line: 8192",
+        "max_payload: 2MB",
+        "max_pending: 32MB",
         "proxy_protocol: false",
         "max_connections: 100",
         "max_conn: 100",
@@ -66,7 +66,7 @@ TAKEN = {
         "max_subs: 100",
         "max_sub_tokens: 8",
         "max_subscription_tokens: 8",
-        'ping_interval: "2m"',
+        'ping_interval: "3m"',
         "ping_max: 3",
         "ocsp: false",
         "allow_non_tls: true",
@@ -113,7 +113,7 @@ TAKEN = {
     ],
     "leafnodes": [
         'listen: "127.0.0.1:7422"',
-        "port: 7422",
+        "port: 7423",
         'host: "127.0.0.1"',
         'net: "127.0.0.1"',
         "authorization: { user: a, pass: b }",
@@ -370,6 +370,47 @@ TAKEN = {
         "port: 1883, reject_qos2_publish: true, downgrade_qos2_subscribe: true",
     ],
 }
+
+#: Of `TAKEN`, what changes no option: block, the keys, why. Every other entry of `TAKEN` does change one.
+WITHOUT_EFFECT = [
+    ("", "store_dir storedir", "of JetStream, which is off in that entry"),
+    ("", "resolver account_resolver accounts_resolver resolver_tls", "of operator mode, which is off in that entry"),
+    ("", "prof_port prof_block_rate ocsp_cache", "ignored, see docs/operate/refused.md"),
+    ("", "system_account system", "names the default account"),
+    ("", "feature_flags", "a flag that is off"),
+    ("jetstream", "enabled enable", "the block alone enables it"),
+    ("jetstream", "cipher", "of a key, which that entry lacks"),
+    (
+        "jetstream",
+        "max_outstanding_catchup info_queue_limit meta_compact meta_compact_size meta_compact_sync max_concurrent_io",
+        "of JetStream in a cluster",
+    ),
+    ("remotes", "jetstream_cluster_migrate js_cluster_migrate", "of JetStream in a cluster"),
+    ("remotes", "account local url", "that entry writes the default"),
+    ("leafnodes", "write_timeout", "a slow reader is closed in any case"),
+    ("mqtt", "no_auth_user", "there is no listener without a port"),
+    ("tls", "cert_match_skip_invalid ca_certs_match", "of certificate stores, which are a matter of Windows"),
+    ("tls", "certs", "the same certificate in another form"),
+]
+#: Values that request nothing.
+NOTHING = ("false", '""', "[ ]", "{ }", "0", "default", "disabled", '"1.2"')
+
+#: Refused by both: block, what is asked for, the words of nats-server, the words here.
+MISTAKES = [
+    (
+        "",
+        "mappings: { a: { dest: b } }",
+        'Missing weight for mapping destination "b"',
+        'missing weight for mapping destination "b"',
+    ),
+    (
+        "",
+        "mappings: { a: [ { dest: b, weight: 60, cluster: C }, { dest: c, weight: 41, cluster: C } ] }",
+        "total weight",
+        "total weight",
+    ),
+    ("", 'cluster: { name: "a b" }', "cluster name cannot contain spaces", "cluster name cannot contain spaces"),
+]
 
 #: Refused by both: what is asked for in `mqtt { }`, the words of both.
 MQTT_MISTAKES = [
