@@ -16,7 +16,7 @@ from __future__ import annotations
 import mmap
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -180,6 +180,12 @@ class Pages:
         if len(data) < self.page_size:
             raise PageError("file", pgno, "the file ends before it")
         return data
+
+    def expect(self, numbers: Iterable[int]) -> None:
+        """Have the disk read these pages together. A start with a cold cache would wait for each of them in turn."""
+        for pgno in numbers:
+            if pgno < self._pages:
+                os.posix_fadvise(self._file, pgno * self.page_size, self.page_size, os.POSIX_FADV_WILLNEED)
 
     def _grow(self) -> None:
         size = os.fstat(self._file).st_size

@@ -22,6 +22,8 @@ SHARED = (STREAMS, b"consumers", b"consumer_states", b"positions")
 INDEX = b"subjects"
 LEAVES_MAX = 16_384 if COMPILED else 2_048
 """Largest file, in pages, that is checked as a whole when it is opened: some 30 ms."""
+_TOGETHER = 1024
+"""Pages that the disk is asked for at once, some more with the leaves of one branch."""
 
 _numbers = Struct("=Q" if WORD == 8 else "=I")
 _word = _numbers.unpack_from
@@ -106,13 +108,9 @@ class _Surveyor:
                         pass
                 except PageError as error:
                     out.shared[name] = error
-        for name, tree in out.trees.items():
-            number = stream_number(name)
-            if number:
-                try:
-                    self._stream(tree)
-                except PageError as error:
-                    out.streams[number] = error
+        streams = [(number, tree) for name, tree in out.trees.items() if (number := stream_number(name))]
+        for first in range(0, len(streams), _TOGETHER):
+            self._streams(streams[first : first + _TOGETHER])
         self._shared_pages()
         out.free = self._free_list()
         return out
@@ -140,9 +138,23 @@ class _Surveyor:
             raise PageError(tree.name, tree.db.root, f"it holds {entries} entries and counts {tree.db.entries}")
         return found
 
-    def _stream(self, tree: Tree) -> None:
+    def _streams(self, streams: list[tuple[int, Tree]]) -> None:
+        """Survey some streams, step by step: the disk reads what a step needs for all of them together."""
+        self._pages.expect(tree.db.root for _, tree in streams)
+        damaged = self._out.streams
+        for step in (self._branches_of_stream, self._leaves_of_stream):
+            for number, tree in streams:
+                if number not in damaged:
+                    try:
+                        step(tree)
+                    except PageError as error:
+                        damaged[number] = error
+
+    def _branches_of_stream(self, tree: Tree) -> None:
         self._mark_root(tree)
-        self._mark_branches(tree)
+        self._mark_branches(tree, whole=self._leaves)
+
+    def _leaves_of_stream(self, tree: Tree) -> None:
         if self._leaves:
             self._whole_stream(tree)
         else:
@@ -171,18 +183,22 @@ class _Surveyor:
             self._twice.add(root)
         self._seen[root] = 1
 
-    def _mark_branches(self, tree: Tree) -> None:
+    def _mark_branches(self, tree: Tree, *, whole: bool = True) -> None:
+        """Check all branches; the disk then reads the leaves that come next: the first and the last one, or (`whole`) as many as it may."""
         level: list[tuple[int, bytes, bytes | None]] = [(tree.db.root, b"", None)] if tree.db.root != NO_PAGE else []
         below: list[tuple[int, bytes, bytes | None]]
+        leaves: list[int] = []
         for depth in range(1, tree.db.depth):
             below = []
-            for pgno, low, high in level:
+            for place, (pgno, low, high) in enumerate(level):
+                if place % _TOGETHER == 0:
+                    self._pages.expect(expected for expected, _, _ in level[place : place + _TOGETHER])
                 page = self._pages.sound(tree, pgno, depth, low, high)
                 twice = mark_children(page, self._seen)
                 if twice:
                     self._twice.add(twice)
+                count = nodes_of(page)
                 if depth + 1 < tree.db.depth:
-                    count = nodes_of(page)
                     below += [
                         (
                             child_at(page, index),
@@ -191,7 +207,13 @@ class _Surveyor:
                         )
                         for index in range(count)
                     ]
+                elif whole and len(leaves) < _TOGETHER:
+                    leaves += [child_at(page, index) for index in range(count)]
+                elif not whole:
+                    leaves += [child_at(page, 0)] if place == 0 else []
+                    leaves += [child_at(page, count - 1)] if place == len(level) - 1 else []
             level = below
+        self._pages.expect(leaves)
 
     def _mark_runs(self, tree: Tree, page: Buffer) -> None:
         for index in range(nodes_of(page)):
