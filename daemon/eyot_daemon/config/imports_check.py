@@ -51,7 +51,8 @@ class ImportCheck:
         if imported.kind == "service":
             local = imported.to or imported.subject
             for earlier in self._imports(importer, "service"):
-                if (earlier.to or earlier.subject) == local:
+                # Of different accounts they are one request to each: the first answer counts.
+                if earlier.account == imported.account and (earlier.to or earlier.subject) == local:
                     return (
                         f'Duplicate service import subject "{local.decode()}", previously used in import for '
                         f'account "{earlier.account}", subject "{earlier.subject.decode()}"'

@@ -3,7 +3,7 @@
     $SYS.ACCOUNT.<acc>.CONNECT, .DISCONNECT            a client or leaf node connected, its connection ended
     $SYS.ACCOUNT.<acc>.SERVER.CONNS                    the account's number of connections (and its older name)
     $SYS.SERVER.<id>.CLIENT.AUTH.ERR                   a client failed to authenticate
-    $SYS.ACCOUNT.CLIENT.AUTH.ERR                       the same in the account of auth callout, else in $G
+    $SYS.ACCOUNT.CLIENT.AUTH.ERR                       the same in the account of auth callout, else of the client, else in $G
     $SYS.SERVER.<id>.STATSZ                            the server's figures, periodically
     $SYS.SERVER.<id>.LAMEDUCK, .SHUTDOWN               the server is about to stop
 
@@ -116,7 +116,9 @@ class SystemEvents:
         subject = f"$SYS.SERVER.{self._broker.server_id}.CLIENT.AUTH.ERR"
         self._publish(subject, lambda: self._end(client, reason))
         callout = self._broker.options.authorization.auth_callout
-        name = GLOBAL_ACCOUNT if callout is None else callout.account or GLOBAL_ACCOUNT
+        # A connected client that a reload turns away still has its account, and that account hears of it.
+        own = client.account_name or GLOBAL_ACCOUNT
+        name = own if callout is None else callout.account or own
         account = self._broker.accounts.get(name)
         if account is not None and account.has_interest(ACCOUNT_AUTH_ERR):
             account.publish(ACCOUNT_AUTH_ERR, payload=msgspec.json.encode(self._end(client, reason)))

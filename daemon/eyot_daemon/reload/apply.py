@@ -62,6 +62,7 @@ def settle_connections(clients: Clients, old: Options) -> None:
 
 
 def _reauthorize_clients(clients: Clients) -> None:
+    users = frozenset(user.nkey or user.user for user in clients.options.users)
     for client in tuple(clients.connections.values()):
         if client.account is None:
             continue  # not authenticated yet
@@ -76,16 +77,17 @@ def _reauthorize_clients(clients: Clients) -> None:
             authenticator = clients.authenticator_for(client.peer)
             decision = authenticator.client(presented, client.nonce, client.peer, client)
         if isinstance(decision, Deferred):
-            decision.when_done(lambda login, client=client: _authenticated(clients, client, login))  # type: ignore[misc]
+            decision.when_done(lambda login, client=client: _authenticated(clients, client, login, users))  # type: ignore[misc]
         else:
-            _authenticated(clients, client, decision)
+            _authenticated(clients, client, decision, users)
 
 
-def _authenticated(clients: Clients, client: ServedClient, login: Login | None) -> None:
+def _authenticated(clients: Clients, client: ServedClient, login: Login | None, users: frozenset[str]) -> None:
     if client.closed or client.account is None:
         return
     if login is None:
-        clients.refused(client)
+        if _names_user(client, users):
+            clients.refused(client)  # nats-server has no event about users that are gone
         client.fail(AUTHORIZATION_VIOLATION)
     elif login.account != client.account.name:
         client.close(CLIENT_CLOSED, linger=True)
@@ -96,6 +98,13 @@ def _authenticated(clients: Clients, client: ServedClient, login: Login | None) 
             permissions = None
         if permissions != before:
             client.reauthorized(None if permissions is None else Access(permissions))
+
+
+def _names_user(client: ServedClient, users: frozenset[str]) -> bool:
+    """Return whether the user that the client said it is still exists, if only with another password."""
+    presented = client.presented
+    name = "" if presented is None else presented.nkey or presented.user
+    return not name or name in users
 
 
 def _reauthorize_leaf_nodes(links: LeafLinks[LeafConnection], options: Options) -> None:

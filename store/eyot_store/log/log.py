@@ -201,8 +201,8 @@ class Log:
     def last_committed_for(self, subject: bytes) -> int:
         return self.index.last_committed_for(subject)
 
-    def lasts_below(self, subjects: Iterable[bytes], upto: int) -> LastsBelow:
-        return self.index.lasts_below(subjects, upto)
+    def lasts_below(self, subjects: Iterable[bytes], upto: int, above: int = 0) -> LastsBelow:
+        return self.index.lasts_below(subjects, upto, above)
 
     def in_one_go(self, most: int) -> int:
         return self.index.in_one_go(most)

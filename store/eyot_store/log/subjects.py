@@ -175,9 +175,9 @@ class SubjectIndex:
         known = self.subjects().table.get(subject)
         return self._last_committed(subject, known, 0) if known else 0
 
-    def lasts_below(self, subjects: Iterable[bytes], upto: int) -> LastsBelow:
-        """Return a search, in slices, for the newest committed messages of some subjects at or below `upto`."""
-        return LastsBelow(self, self._view, subjects, upto)
+    def lasts_below(self, subjects: Iterable[bytes], upto: int, above: int = 0) -> LastsBelow:
+        """Return a search, in slices, for the newest committed messages of some subjects in (`above`, `upto`]."""
+        return LastsBelow(self, self._view, subjects, upto, above)
 
     def finds_last_soon(self, subject: bytes) -> bool:
         """Return False if `last_for` a literal subject would search far, and tracking would avoid that."""
@@ -402,35 +402,31 @@ class LookingFor:
 
 
 class LastsBelow:
-    """A search: call `step` until it returns True; `found` has each subject's newest committed sequence at or below `upto`.
+    """A search: call `step` until it returns True; `found` has each subject's newest committed sequence in (`above`, `upto`].
 
     If that is the subject's newest of all, or the log is tracked, the result is immediate; other subjects are searched
     backwards. Concurrent additions and removals may be included.
     """
 
-    def __init__(self, index: SubjectIndex, view: LogView, subjects: Iterable[bytes], upto: int) -> None:
+    def __init__(
+        self, index: SubjectIndex, view: LogView, subjects: Iterable[bytes], upto: int, above: int = 0
+    ) -> None:
         self.found: dict[bytes, int] = {}
         self._index = index
         self._view = view
+        self._subjects = iter(subjects)
         self._missing: set[bytes] = set()
-        self._high = upto = min(upto, view.committed_seq)
-        self._low = upto + 1
-        known = index.subjects()
-        for subject in subjects:
-            numbers = known.table.get(subject)
-            if numbers is None or abs(numbers[1]) > upto:
-                continue
-            last = index.last_committed_for(subject)
-            if last > upto and known.tracked:
-                last = known.tracked_below(subject, upto + 1)
-            if last > upto:
-                self._missing.add(subject)
-                self._low = min(self._low, max(abs(numbers[1]), view.floor, 1))
-            elif last:
-                self.found[subject] = last
+        self._above = above
+        self._upto = self._high = min(upto, view.committed_seq)
+        self._low = self._upto + 1
 
     def step(self) -> bool:
-        """Examine some thousand more records; return True at the end."""
+        """Examine some thousand more subjects or records; return True at the end."""
+        some = list(islice(self._subjects, KEYS_MAX))
+        for subject in some:
+            self._examine(subject)
+        if len(some) == KEYS_MAX:
+            return False
         view, missing = self._view, self._missing
         if missing and self._high >= self._low:
             low = max(self._high - self._index.in_one_go(KEYS_MAX) + 1, self._low)
@@ -440,3 +436,17 @@ class LastsBelow:
                     self.found[subject] = seq
             self._high = low - 1
         return not missing or self._high < self._low
+
+    def _examine(self, subject: bytes) -> None:
+        known = self._index.subjects()
+        numbers = known.table.get(subject)
+        if numbers is None or abs(numbers[1]) > self._upto:
+            return
+        last = self._index.last_committed_for(subject)
+        if last > self._upto and known.tracked:
+            last = known.tracked_below(subject, self._upto + 1)
+        if last > self._upto:
+            self._missing.add(subject)
+            self._low = min(self._low, max(abs(numbers[1]), self._view.floor, self._above + 1))
+        elif last > self._above:
+            self.found[subject] = last

@@ -13,6 +13,7 @@ from support.clients.raw_client import RawClient
 from support.servers.eyotd import Eyotd
 from support.servers.nats_server import NatsServer
 from support.servers.newer_nats_server import NewerNatsServer
+from support.servers.random_reloads import play
 from support.servers.server_process import ServerProcess, Start
 
 
@@ -131,6 +132,52 @@ def test_imports_come_and_go(start: Start) -> None:
             assert b.ask(b"PUB svc 1\r\ns\r\n") == (b"MSG news 1 1\r\nn\r\n" if shared else b"")
             heard = a.ask(b"PUB old 1\r\no\r\n")
             assert heard == (b"MSG svc 1 1\r\ns\r\nMSG new 2 1\r\no\r\n" if shared else b"")
+
+
+@pytest.mark.parametrize("seed", [100, 112, 120, 132, 143])
+def test_random_reloads_beside_nats_server(seed: int, tmp_path: Path) -> None:
+    """Any number of them: `tests/fuzz/reloads.py`."""
+    assert play(seed, 3, tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", [Eyotd, NewerNatsServer])
+def test_an_account_hears_of_its_client_whose_password_changed(
+    kind: type[Eyotd | NewerNatsServer], tmp_path: Path
+) -> None:
+    both = "accounts {{ A {{ users: [{{user: a, password: a}}, {{user: c, password: {}}}] }} }}"
+    with (
+        kind(both.format("c"), tmp_path) as server,
+        RawClient(server.client_port, user="a", **{"pass": "a"}) as listener,
+        RawClient(server.client_port, user="c", **{"pass": "c"}) as client,
+    ):
+        listener.ask(b"SUB $SYS.ACCOUNT.CLIENT.AUTH.ERR 1\r\n")
+        client.ask()
+        reload(server, both.format("changed"))
+        told = listener.until(b"Authentication Failure")
+        assert told.startswith(b"MSG $SYS.ACCOUNT.CLIENT.AUTH.ERR 1 ")
+        assert b'"acc":"A","user":"c"' in told
+
+
+@pytest.mark.parametrize("kind", [Eyotd, NewerNatsServer])
+def test_one_subject_for_the_services_of_several_accounts(kind: type[Eyotd | NewerNatsServer], tmp_path: Path) -> None:
+    """Each of them is asked."""
+    config = """
+    accounts {
+        A { users: [{user: a, password: a}], exports: [{service: q}] }
+        B { users: [{user: b, password: b}], exports: [{service: q}] }
+        C { users: [{user: c, password: c}], imports: [{service: {account: A, subject: q}}, {service: {account: B, subject: q}}] }
+    }
+    """
+    with (
+        kind(config, tmp_path) as server,
+        RawClient(server.client_port, user="a", **{"pass": "a"}) as a,
+        RawClient(server.client_port, user="b", **{"pass": "b"}) as b,
+        RawClient(server.client_port, user="c", **{"pass": "c"}) as c,
+    ):
+        for each in (a, b):
+            each.ask(b"SUB q 1\r\n")
+        c.ask(b"SUB r 1\r\nPUB q 1\r\nx\r\n")
+        assert [each.ask().endswith(b"x\r\n") for each in (a, b)] == [True, True]
 
 
 def test_limits_reach_connected_clients(start: Start) -> None:

@@ -246,6 +246,7 @@ class Consumer:
         else:
             seq = self.state.ack_floor()[1] + 1
             self.reader.begin_again(seq - 1)
+            self.find_earlier_lasts()
         self.acks.forget_all()
         self.state.reset(seq - 1)
         self.reader.gave_back()
@@ -262,6 +263,24 @@ class Consumer:
         """Resume deliveries after the announcement of the start was sent."""
         self._held -= 1
         self.mark()
+
+    def find_earlier_lasts(self) -> None:
+        """Deliver nothing until the list of `last_per_subject` is whole, which is begun anew."""
+        if self.reader.earlier is not None:
+            self.hold()
+            self._find_earlier(self.reader)
+
+    def _find_earlier(self, reader: ConsumerReader) -> None:
+        if self.closed:
+            return
+        try:
+            found = reader.find_earlier()
+        except StoreError:
+            found = True  # whoever reads the messages meets the damage, too, and tells
+        if found:
+            self.go_on()
+        else:
+            self.broker.timers.call_later(0.0, lambda: self._find_earlier(reader))
 
     def stream_updated(self) -> None:
         self.state.keeps_given_up = self.stream.config.retention == "interest"

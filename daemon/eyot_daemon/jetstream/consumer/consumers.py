@@ -198,6 +198,7 @@ class Consumers:
                 continue
             stream.add_consumer(consumer)
             consumer.start()
+            consumer.find_earlier_lasts()
 
     @staticmethod
     def _restored(stream: "Stream", name: str, config_record: bytes, state_record: bytes) -> Consumer:

@@ -8,8 +8,9 @@ deliveries, commits and removals. A read that reaches the end of the log makes i
 counts only when it is unknown.
 """
 
+import sys
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.config.consumer import filters_of
@@ -23,6 +24,7 @@ from eyot_wire.pattern_set import matcher_of
 
 if TYPE_CHECKING:
     from eyot_store import Log, StoredMessage
+    from eyot_store.log.subjects import LastsBelow
     from eyot_wire.native import StoredRun
 
 #: How far the log is searched in one read before others get their turn is the log's own bound; this is what one read
@@ -63,6 +65,30 @@ class LastPerSubject:
         self._at = 0
 
 
+class EarlierLasts:
+    """A search, in slices, for what were the last messages of their subjects in (`above`, `upto`] before newer ones came."""
+
+    def __init__(
+        self, log: "Log", filters: Sequence[bytes], lists: Callable[[bytes], bool], above: int, upto: int
+    ) -> None:
+        self._log, self._lists, self._above, self._upto = log, lists, above, upto
+        self._subjects = log.looking_for(filters, sys.maxsize - 1)
+        self._lasts: LastsBelow | None = None
+
+    def step(self) -> bool:
+        """Examine some thousand more subjects or records; return True at the end. Raises StoreError."""
+        if self._lasts is None:
+            if not self._subjects.step():
+                return False
+            wanted = filter(self._lists, self._subjects.found)
+            self._lasts = self._log.lasts_below(wanted, self._upto, self._above)
+        return self._lasts.step()
+
+    @property
+    def found(self) -> list[int]:
+        return [] if self._lasts is None else list(self._lasts.found.values())
+
+
 class ConsumerReader:
     """The reading side of one consumer. Works on committed messages only."""
 
@@ -72,6 +98,8 @@ class ConsumerReader:
         self._literals = frozenset(filter_ for filter_ in self.filters if subjects.is_literal(filter_))
         self._matches_wild = matcher_of([filter_ for filter_ in self.filters if filter_ not in self._literals])
         self.last_per_subject: LastPerSubject | None = None
+        #: What the list lacks until `find_earlier` has found it; nothing is to be read before.
+        self.earlier: EarlierLasts | None = None
         self._pending = 0
         self._known_upto = -1  # the pending number is valid up to this sequence; -1: unknown
         self._discounted: set[int] = set()  # removals that were accounted for before they were reported
@@ -120,8 +148,8 @@ class ConsumerReader:
     def begin_last_per_subject(self, resume: int, above: int) -> None:
         """List the last message of every subject in (`above`, `resume`]; reading resumes after `resume`.
 
-        After a restart `resume` is the value at the consumer's creation. A subject with a newer message is not listed:
-        that message comes after `resume` anyway.
+        After a restart `resume` is the value at the consumer's creation. Subjects with a newer message are in the list
+        once `find_earlier` has returned True: a restart changes nothing of what a consumer gets.
         """
         seqs: Iterable[int]
         if len(self.filters) > SINGLY_MAX:
@@ -131,6 +159,29 @@ class ConsumerReader:
             seqs = lists[0] if len(lists) == 1 else {seq for some in lists for seq in some}
         self.last_per_subject = LastPerSubject(sorted(seqs), resume)
         self._known_upto = -1
+        self.earlier = None
+        if above < resume < self._log.committed_seq:
+            patterns = [_parent(each) if self._is_beginning(each) else each for each in self.filters]
+            self.earlier = EarlierLasts(self._log, patterns, self._lists, above, resume)
+
+    def find_earlier(self) -> bool:
+        """Do a slice of the search for `earlier`; return True when the list is whole. Raises StoreError."""
+        earlier, listed = self.earlier, self.last_per_subject
+        if earlier is None or listed is None:
+            return True
+        if not earlier.step():
+            return False
+        self.earlier = None
+        self.last_per_subject = LastPerSubject(sorted({*listed.next(0, len(listed)), *earlier.found}), listed.resume)
+        return True
+
+    def _lists(self, subject: bytes) -> bool:
+        """Return whether the filters match a subject as `last_per_subject` reads them."""
+        return self.wants(subject) or any(
+            subject.startswith(each[:-1]) and (each.endswith(b">") or b"." not in subject[len(each) - 1 :])
+            for each in self._literals
+            if self._is_beginning(each)
+        )
 
     def _lasts(self, filter_: bytes, above: int, upto: int) -> list[int]:
         """Return the last sequences in (`above`, `upto`] of the stream's subjects for a filter.
@@ -141,8 +192,8 @@ class ConsumerReader:
         log = self._log
         if not self._is_beginning(filter_):
             return log.lasts_of_each(filter_, above, upto)
-        beginning, parent = filter_[:-1], filter_.rpartition(b".")[0]
-        below = log.subject_totals(parent + b".>" if parent else b">")
+        beginning = filter_[:-1]
+        below = log.subject_totals(_parent(filter_))
         found = (subject for subject, _ in below if subject.startswith(beginning))
         several = filter_.endswith(b">")
         listed = (subject for subject in found if several or b"." not in subject[len(beginning) :])
@@ -291,3 +342,9 @@ class ConsumerReader:
             self._known_upto = -1
         else:
             self._pending -= unread
+
+
+def _parent(filter_: bytes) -> bytes:
+    """Return the pattern of all subjects that a beginning of a token may mean."""
+    parent = filter_.rpartition(b".")[0]
+    return parent + b".>" if parent else b">"
