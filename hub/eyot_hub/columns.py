@@ -63,13 +63,14 @@ def batch(
     data = pa.py_buffer(buffer)
     count = len(rows)
     lines = header_lines(data, rows)
-    origin = origin_columns(lines, rows.stream_seq, labels.origins)
+    subjects = text(slices(data, rows.subject_start, rows.subject_end))
+    origin = origin_columns(lines, rows.stream_seq, subjects, labels.origins)
     columns: list[pa.Array] = [
         pa.repeat(pa.scalar(labels.domain, pa.string()), count),
         pa.repeat(pa.scalar(labels.account, pa.string()), count),
         pa.repeat(pa.scalar(labels.stream, pa.string()), count),
         pa.array(rows.stream_seq),
-        text(slices(data, rows.subject_start, rows.subject_end)),
+        subjects,
     ]
     headers = pa.nulls(count, MAP_TYPE)
     if lines is not None and (with_headers or header_columns):

@@ -42,6 +42,12 @@ class External(msgspec.Struct):
     api: str = ""
 
 
+class SourceConsumer(msgspec.Struct):
+    """A consumer that an operator made at the origin (nats-server 2.14)."""
+
+    name: str = ""
+
+
 class Source(msgspec.Struct):
     """A mirror's origin or one of a stream's sources."""
 
@@ -51,6 +57,12 @@ class Source(msgspec.Struct):
     subject_transforms: list[Any] | None = None
     opt_start_seq: int = 0
     opt_start_time: str | None = None
+    consumer: SourceConsumer | None = None
+
+    @property
+    def index_name(self) -> str:
+        """Return the first field of `Nats-Stream-Source` of its messages."""
+        return index_name(self.name, self.api_prefix, self.consumer.name if self.consumer else "")
 
     @property
     def api_prefix(self) -> str:
@@ -66,6 +78,8 @@ class Source(msgspec.Struct):
 class Config(msgspec.Struct):
     name: str
     retention: str = "limits"
+    subjects: list[str] | None = None
+    subject_transform: Any = None
     mirror: Source | None = None
     sources: list[Source] | None = None
 
@@ -73,6 +87,11 @@ class Config(msgspec.Struct):
     def copies(self) -> list[Source]:
         """All origins: the mirror's, or the sources'."""
         return [self.mirror] if self.mirror else list(self.sources or ())
+
+    @property
+    def published(self) -> tuple[str, ...]:
+        """The subjects of messages that clients may have published: all, where a transform may have changed them."""
+        return (">",) if self.subjects and self.subject_transform else tuple(self.subjects or ())
 
 
 class State(msgspec.Struct):
@@ -113,8 +132,9 @@ class StreamInfo(msgspec.Struct):
         def origin(source: Source) -> Origin:
             return Origin(source.name, domain_of_prefix(source.api_prefix) if source.api_prefix else self.domain)
 
-        named = {index_name(source.name, source.api_prefix): origin(source) for source in self.config.sources or ()}
-        return Origins(named, origin(self.config.mirror) if self.config.mirror else None, self.domain)
+        named = {source.index_name: origin(source) for source in self.config.sources or ()}
+        mirror = origin(self.config.mirror) if self.config.mirror else None
+        return Origins(named, mirror, self.domain, self.config.published)
 
 
 class Delivered(msgspec.Struct):

@@ -4,6 +4,10 @@ A stream with sources writes the header `Nats-Stream-Source: <index name> <seque
 name is the origin's stream, followed by `:<hash of the API prefix>` when the origin is elsewhere. To turn the hash back
 into a domain, this module hashes the prefixes of the configured sources. In a mirror the sequence itself is the
 origin's. Messages published into the stream directly have no origin.
+
+Clients of nats-server 2.14 and earlier may publish the header themselves. It counts only where no client can have
+written it: in a stream with sources, on a subject that the stream does not take from clients. A mirror's messages may
+have been published anywhere, so their headers count for nothing.
 """
 
 from __future__ import annotations
@@ -12,21 +16,23 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from eyot_hub.frame_columns import Ints
 from eyot_hub.header_columns import HeaderLines
 from eyot_wire.jetstream import stream_source
+from eyot_wire.subject import matches
 
 UNKNOWN_DOMAIN: Final = "unknown:"
 _HEADER: Final = stream_source.HEADER.decode()
 
 
 class Origin(NamedTuple):
-    """Stream and JetStream domain; `domain` is None when the origin is in the same, unnamed domain."""
+    """Stream and JetStream domain; `domain` is None when the origin is in the same, unnamed domain. `stream` is None for no origin."""
 
-    stream: str
+    stream: str | None
     domain: str | None
 
 
@@ -37,6 +43,12 @@ class Origins:
     named: dict[str, Origin] = field(default_factory=dict)  # by index name
     mirror: Origin | None = None
     domain: str | None = None  # of the stream itself
+    #: subjects that clients may publish to the stream on: there the header counts for nothing
+    published: tuple[str, ...] = ()
+
+    def is_published(self, subject: str) -> bool:
+        """Return whether a client may have published a message on `subject`."""
+        return any(matches(pattern.encode(), subject.encode()) for pattern in self.published)
 
     def resolve(self, index_name: str) -> Origin:
         """Return the origin of an index name; one that is no longer configured keeps its hash as domain."""
@@ -45,6 +57,16 @@ class Origins:
             stream, colon, digest = index_name.partition(":")
             found = Origin(stream, UNKNOWN_DOMAIN + digest if colon else self.domain)
         return found
+
+    def is_believed(self, index_name: str | None) -> bool:
+        """Return whether a message may come from the origin of an index name.
+
+        A stream that clients never publish to may have had other sources before.
+        """
+        return index_name is not None and (not self.published or index_name in self.named)
+
+
+_NO_ORIGIN: Final = Origin(None, None)
 
 
 class OriginColumns(NamedTuple):
@@ -59,33 +81,40 @@ def domain_of_prefix(api_prefix: str) -> str:
     return tokens[1] if len(tokens) == 3 and tokens[0] == "$JS" and tokens[2] == "API" else api_prefix
 
 
-def origin_columns(lines: HeaderLines | None, stream_seq: Ints, origins: Origins) -> OriginColumns:
-    """Return the origin of each row: from its header, else from the mirror, else null."""
+def origin_columns(
+    lines: HeaderLines | None, stream_seq: Ints, subjects: pa.StringArray, origins: Origins
+) -> OriginColumns:
+    """Return the origin of each row: in a mirror the mirror's, else from a header that counts, else null."""
     count = len(stream_seq)
     columns = _mirror_columns(stream_seq, origins)
-    if lines is None or not len(lines.row):
+    if lines is None or not len(lines.row) or origins.mirror is not None or not origins.named:
         return columns
     which = np.flatnonzero(pc.equal(lines.names, _HEADER).to_numpy(zero_copy_only=False))
+    if origins.published and len(which):
+        which = which[~_published(subjects.take(pa.array(lines.row[which])), origins)]
     if not len(which):
         return columns
     values = lines.values.take(pa.array(which))
     names, sequences = _parse_values(values)
     encoded = names.dictionary_encode()
-    resolved = [origins.resolve(name) for name in encoded.dictionary.to_pylist()]
+    known = encoded.dictionary.to_pylist()
+    resolved = [origins.resolve(name) if origins.is_believed(name) else _NO_ORIGIN for name in known]
+    believed = pa.array([origin is not _NO_ORIGIN for origin in resolved], pa.bool_()).take(encoded.indices)
     where = np.full(count, -1, dtype=np.int64)
     where[lines.row[which]] = np.arange(len(which))
     chooser = pa.array(where, mask=where < 0)
     streams = pa.array([origin.stream for origin in resolved], pa.string()).take(encoded.indices).take(chooser)
     domains = pa.array([origin.domain for origin in resolved], pa.string()).take(encoded.indices).take(chooser)
-    numbers = sequences.take(chooser)
-    if origins.mirror is None:
-        return OriginColumns(streams, domains, numbers)
-    sourced = numbers.is_valid()
-    return OriginColumns(
-        pc.if_else(sourced, streams, columns.stream),
-        pc.if_else(sourced, domains, columns.domain),
-        pc.if_else(sourced, numbers, columns.sequence),
-    )
+    numbers = pc.if_else(believed, sequences, pa.scalar(None, pa.int64())).take(chooser)
+    return OriginColumns(streams, domains, numbers)
+
+
+def _published(subjects: pa.StringArray, origins: Origins) -> npt.NDArray[np.bool_]:
+    """Return for each subject whether a client may have published on it."""
+    encoded = subjects.dictionary_encode()
+    known = np.array([origins.is_published(subject) for subject in encoded.dictionary.to_pylist()], dtype=np.bool_)
+    found: npt.NDArray[np.bool_] = known[encoded.indices.to_numpy()]
+    return found
 
 
 def _mirror_columns(stream_seq: Ints, origins: Origins) -> OriginColumns:

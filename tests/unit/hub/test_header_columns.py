@@ -93,9 +93,28 @@ def test_origins_of_every_generation(value: str, origin: tuple[object, ...]) -> 
 
 
 def test_a_mirror_keeps_its_origins_sequences() -> None:
+    """Whoever published to the mirror's origin may have written the header."""
     mirror = Origins({}, Origin("READINGS", "edge-1"), "hub")
-    rows = rows_of([b"", source_block(f"{EDGE} 5 > > y")], Origins(ORIGINS.named, mirror.mirror, "hub"))
-    assert [(row["origin_domain"], row["origin_sequence"]) for row in rows] == [("edge-1", 100), ("edge-1", 5)]
+    rows = rows_of([b"", source_block(f"{EDGE} 5 > > y")], mirror)
+    assert [(row["origin_domain"], row["origin_sequence"]) for row in rows] == [("edge-1", 100), ("edge-1", 101)]
+
+
+@pytest.mark.parametrize(
+    ("origins", "claims"),
+    [
+        (Origins(ORIGINS.named, None, "hub", ("direct.>",)), [True, False, True, False]),  # the subject is a source's
+        (Origins(ORIGINS.named, None, "hub", ("*",)), [False] * 4),  # a client may have published there
+        (Origins(ORIGINS.named, None, "hub", ("other", ">")), [False] * 4),
+        (Origins({}, None, "hub", ("direct",)), [False] * 4),  # nothing is sourced
+    ],
+)
+def test_a_header_that_a_client_may_have_written_counts_for_nothing(origins: Origins, claims: list[bool]) -> None:
+    headers_of = [f"{EDGE} 5 > > y", "GONE:abcdefgh 3 > > x", "LOCAL 7", "OTHER 9 > > x"]
+    rows = rows_of([source_block(value) for value in headers_of], origins)
+    assert [row["origin_sequence"] for row in rows] == [
+        sequence if claimed else None for sequence, claimed in zip((5, 3, 7, 9), claims, strict=True)
+    ]
+    assert all((row["origin_stream"] is None) == (row["origin_sequence"] is None) for row in rows)
 
 
 def test_origins_come_from_the_streams_configuration() -> None:
