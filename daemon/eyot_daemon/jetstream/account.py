@@ -188,9 +188,10 @@ class JetStreamAccount:
                 if self.streams.get(config.name) is stream:
                     del self.streams[config.name]
             else:
-                stream.start()
-                if config.mirror is not None or config.sources:
-                    self.sourcing.stream_created(stream)
+                if not stream.ended:  # a request to delete it may have come meanwhile
+                    stream.start()
+                    if config.mirror is not None or config.sources:
+                        self.sourcing.stream_created(stream)
                 advisories.stream_action(self.account, config.name, "create", self.domain)
             done(stream, failure)
 

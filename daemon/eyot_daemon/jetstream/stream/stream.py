@@ -80,6 +80,7 @@ class Stream:
         self.wall_clock = server.wall_clock
         options = server.options
         core = self.core = StreamCore(account, server.store, stream_log, config, options.domain, self._settled)
+        self._ended = False
         self._failing = ""  # the reason of the last commit's failure
         self._consumers: dict[str, ConsumerPort] = {}
         self._woken: dict[str, ConsumerPort] = {}  # those that commits wake, by name
@@ -139,6 +140,11 @@ class Stream:
         return self.core.live
 
     @property
+    def ended(self) -> bool:
+        """Stopped or deleted, before its creation was on flash perhaps: it never starts again."""
+        return self._ended
+
+    @property
     def created_ns(self) -> int:
         return self.log.created_ns
 
@@ -150,6 +156,7 @@ class Stream:
 
     def start(self) -> None:
         """Subscribe, and start what runs by time."""
+        assert not self._ended, "who was deleted has no log any more"
         self.core.live = True
         self._subscribe()
         self.sweep.start()
@@ -194,7 +201,7 @@ class Stream:
     def stop(self) -> None:
         """Stop with the daemon: nothing new is accepted, consumers end. Pending transactions still commit."""
         self._unsubscribe_all()
-        self.core.live = False
+        self.core.live, self._ended = False, True
         for consumer in list(self._consumers.values()):
             consumer.stop()
         self._end_timers()
@@ -203,7 +210,7 @@ class Stream:
     def delete(self, done: CommitCallback) -> None:
         """Remove the stream and all it holds; `done` is called when that is on flash."""
         self._unsubscribe_all()
-        self.core.live = False
+        self.core.live, self._ended = False, True
         self._end_timers()
         retire(
             self.broker.later_turns,
@@ -358,8 +365,8 @@ class Stream:
                 self.schedules.committed(batch)
 
     def _note_failure(self, failure: StoreError) -> None:
-        """Log a failure, once until something commits again."""
-        if failure.reason != self._failing:
+        """Log a failure, once until something commits again. What a deleted stream does not store is none."""
+        if self.live and failure.reason != self._failing:
             self._failing = failure.reason
             log.error("Stream '%s > %s' cannot store: %s", self.account.name, self.name, failure)
 
