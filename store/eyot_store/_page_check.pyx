@@ -238,6 +238,33 @@ def next_unsound_run(const uint8_t[::1] page, Py_ssize_t index, int file, uint64
     return found
 
 
+def runs_of(const uint8_t[::1] page, Py_ssize_t index, uint64_t page_size, uint64_t end, uint64_t pages_max):
+    cdef Py_ssize_t at, count = count_of(page), size = page.shape[0]
+    cdef uint64_t pgno, pages, first = 0, after = 0, taken = 0
+    cdef list found = []
+    if index < 0 or not page_size:
+        raise ValueError("below the first node, or no size of a page")
+    while index < count and taken < pages_max:
+        at = node_at(page, index)
+        index += 1
+        if not u16(&page[at + 4]) & BIG:
+            continue
+        pages = (HEADER - 1 + (u16(&page[at]) | <uint64_t>u16(&page[at + 2]) << 16)) // page_size + 1
+        at += NODE + u16(&page[at + 6])
+        pgno = word(&page[at]) if at + WORD <= size else 0
+        if pgno < 2 or pgno > end or pgno + pages > end:
+            break
+        taken += pages
+        if pgno != after:
+            if after:
+                found.append((first, after - first))
+            first = pgno
+        after = pgno + pages
+    if after:
+        found.append((first, after - first))
+    return found
+
+
 def mark_children(const uint8_t[::1] page, bytearray seen not None):
     cdef uint8_t[::1] marks = seen
     cdef Py_ssize_t index

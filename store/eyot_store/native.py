@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         next_unknown,
         next_unsound_run,
         nodes_of,
+        runs_of,
         search,
         way_is_known,
     )
@@ -43,6 +44,7 @@ else:
             next_unknown,
             next_unsound_run,
             nodes_of,
+            runs_of,
             search,
             way_is_known,
         )
@@ -63,6 +65,7 @@ else:
             next_unknown,
             next_unsound_run,
             nodes_of,
+            runs_of,
             search,
             way_is_known,
         )
@@ -90,6 +93,7 @@ __all__ = [
     "next_unsound_run",
     "nodes_of",
     "pub_acks",
+    "runs_of",
     "scan_batch",
     "search",
     "way_is_known",

@@ -173,6 +173,34 @@ def next_unsound_run(page: Buffer, index: int, file: int, page_size: int, end: i
     return count
 
 
+def runs_of(page: Buffer, index: int, page_size: int, end: int, pages_max: int) -> list[tuple[int, int]]:
+    """Return the overflow pages of a leaf's nodes from `index` on, as (first, number), adjacent ones together.
+
+    It ends with the node that reaches `pages_max`, and before one whose pages are outside of a file of `end` pages.
+    """
+    found: list[tuple[int, int]] = []
+    first = after = taken = 0
+    count = nodes_of(page)
+    while index < count and taken < pages_max:
+        flags, size, at = data_at(page, index)
+        index += 1
+        if not flags & BIG:
+            continue
+        pages = (HEADER_SIZE - 1 + size) // page_size + 1
+        pgno = _word(page, at)[0] if at + WORD <= len(page) else 0
+        if pgno < 2 or pgno + pages > end:
+            break
+        taken += pages
+        if pgno != after:
+            if after:
+                found.append((first, after - first))
+            first = pgno
+        after = pgno + pages
+    if after:
+        found.append((first, after - first))
+    return found
+
+
 def mark_children(page: Buffer, seen: bytearray) -> int:
     """Mark the children of a sound branch in `seen`, a byte for each page, with 1. Returns the first that was marked already; else 0."""
     twice = 0

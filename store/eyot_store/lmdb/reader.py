@@ -153,6 +153,7 @@ class LmdbReader:
             with environment.lmdb.begin(db, buffers=True) as txn:
                 tree = environment.tree(txn, self._id)
                 stop = environment.pages.span(tree, pack_u64(first), _LEAVES)
+                environment.pages.upcoming(tree, pack_u64(first), min(max_bytes, SCAN_BYTES_MAX))
                 cursor = txn.cursor()
                 if not cursor.set_range(pack_u64(first)):
                     return ReadResult(out, last + 1)
@@ -202,6 +203,7 @@ class LmdbReader:
             with environment.lmdb.begin(db) as txn:
                 tree = environment.tree(txn, self._id)
                 stop = environment.pages.span(tree, pack_u64(first), _LEAVES)
+                environment.pages.upcoming(tree, pack_u64(first), max_bytes)
                 cursor = txn.cursor()
                 if not cursor.set_range(pack_u64(first)):
                     return last + 1

@@ -8,7 +8,8 @@ replacement.
 A tree is walked from its root. Each page must have its number, the kind that its depth requires, and nodes that are
 inside, in order, and between the keys of its parent. Content is checked elsewhere: records by their checksums.
 
-Unchecked pages are read with `pread`, so that a failing disk gives an error; others through a map of the file.
+Unchecked pages are read with `pread`, so that a failing disk gives an error; others through a map of the file. The disk
+is asked for pages that will be read before the first of them is waited for.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from eyot_store.native import (
     next_unknown,
     next_unsound_run,
     nodes_of,
+    runs_of,
     search,
     way_is_known,
 )
@@ -62,6 +64,10 @@ DEPTH_MAX = 20
 _KINDS = {MAIN_KEY: 1, ANY_KEY: 2, SEQUENCE_KEY: 3, NUMBER_KEY: 4}
 #: Added to the kind of a leaf that is sound, but whose overflow pages were not looked at.
 _WITHOUT_RUNS = 8
+_SHORT_PAGES = 4
+"""Data of so many overflow pages, on average over a tree, are read from the disk with the check of their leaf."""
+_LEAF_PAGES_MAX = 1024
+"""But no more than so many pages of one leaf."""
 _MAPPED = sys.maxsize > 1 << 32
 
 
@@ -182,10 +188,13 @@ class Pages:
         return data
 
     def expect(self, numbers: Iterable[int]) -> None:
-        """Have the disk read these pages together. A start with a cold cache would wait for each of them in turn."""
+        """Have the disk read these pages together. With a cold cache, each would be waited for in turn."""
         for pgno in numbers:
             if pgno < self._pages:
-                os.posix_fadvise(self._file, pgno * self.page_size, self.page_size, os.POSIX_FADV_WILLNEED)
+                self._expect(pgno, 1)
+
+    def _expect(self, pgno: int, pages: int) -> None:
+        os.posix_fadvise(self._file, pgno * self.page_size, pages * self.page_size, os.POSIX_FADV_WILLNEED)
 
     def _grow(self) -> None:
         size = os.fstat(self._file).st_size
@@ -235,7 +244,13 @@ class Pages:
         return page
 
     def _check_runs(self, tree: Tree, pgno: int, page: Buffer) -> None:
-        """Check the overflow pages of a leaf's nodes."""
+        """Check the overflow pages of a leaf's nodes. The disk reads them first, with the data that follow where these are short."""
+        if _has_long_data(tree):
+            nodes = (data_at(page, index) for index in range(nodes_of(page)))
+            self.expect(page_number(page, at)[0] for flags, _, at in nodes if flags & BIG)
+        else:
+            for first, pages in runs_of(page, 0, self.page_size, self._pages, _LEAF_PAGES_MAX):
+                self._expect(first, pages)
         index = -1
         while True:
             end = min(tree.last_pgno + 1, self._pages)
@@ -379,6 +394,21 @@ class Pages:
         stop, _ = self._span(tree, tree.db.root, 1, b"", None, first, 2 if tree.db.overflows else leaves)
         return stop
 
+    def upcoming(self, tree: Tree | None, first: bytes, size: int) -> None:
+        """Have the disk read long data from the key `first` on, at least `size` bytes. Raises PageError.
+
+        Short data came with the check of their leaf.
+        """
+        if tree is None or tree.db.root == NO_PAGE or not _has_long_data(tree):
+            return
+        left = 3 * size // (2 * self.page_size) + 1  # the last pages of data are not full
+        key: bytes | None = first
+        while key is not None and left > 0:
+            page, _, key = self._leaf(tree, key)
+            for pgno, pages in runs_of(page, search(page, first), self.page_size, self._pages, left):
+                self._expect(pgno, pages)
+                left -= pages
+
     def _span(
         self, tree: Tree, pgno: int, level: int, low: bytes, high: bytes | None, first: bytes, left: int
     ) -> tuple[bytes | None, int]:
@@ -392,6 +422,7 @@ class Pages:
         if level + 1 >= min(tree.db.depth, DEPTH_MAX):
             end, kind = min(count, start + left), _KINDS[tree.key_size]
             index = next_unknown(page, start, end, self._known, kind)
+            self.expect(child_at(page, each) for each in range(index, end))
             while index < end:
                 self._child(tree, page, index, level, low, high)
                 index = next_unknown(page, index + 1, end, self._known, kind)
@@ -504,3 +535,7 @@ class Pages:
             if on_damage is None:
                 raise
             on_damage(error)
+
+
+def _has_long_data(tree: Tree) -> bool:
+    return tree.db.overflows > _SHORT_PAGES * tree.db.entries

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
@@ -29,6 +28,7 @@ NAMES = (
     "next_unknown",
     "next_unsound_run",
     "nodes_of",
+    "runs_of",
     "search",
     "way_is_known",
 )
@@ -57,36 +57,6 @@ def test_walking_finds_every_key_that_lmdb_finds(path: Path) -> None:
     found = [native.key_at(page, index) for page, _, _ in pages.walk(tree) for index in range(native.nodes_of(page))]
     assert found == wanted
     pages.close()
-
-
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_start_does_not_wait_for_each_stream_in_turn(tmp_path: Path, monkeypatch, whole: bool) -> None:
-    def unannounced(streams: int) -> int:
-        """Pages that a survey of so many streams reads without having asked the disk for them."""
-        path = tmp_path / str(streams)
-        store = open_inline(path)
-        for number in range(streams):
-            fill(store, make_log(store, f"S{number}"), 300, payload=b"x" * 1000)
-        store.close()
-        asked: set[int] = set()
-        waits = [0]
-        pread = os.pread
-
-        def read(fd: int, size: int, at: int) -> bytes:
-            waits[0] += at // PAGE not in asked
-            return pread(fd, size, at)
-
-        monkeypatch.setattr(os, "pread", read)
-        monkeypatch.setattr(os, "posix_fadvise", lambda fd, at, size, advice: asked.add(at // PAGE))
-        pages = Pages(path / "data.mdb")
-        found = survey(pages, pages.metas()[0], leaves=whole)
-        assert len(found.trees) == streams + 5
-        assert not found.streams
-        pages.close()
-        monkeypatch.undo()
-        return waits[0]
-
-    assert unannounced(60) <= unannounced(15) + 2  # the main database may be one level deeper
 
 
 def test_an_append_asks_for_the_last_leaf_and_the_overflow_pages_of_its_last_entry_only(tmp_path: Path) -> None:
@@ -138,6 +108,9 @@ def test_both_twins_say_the_same_of_any_page(path: Path, seed: int) -> None:
             assert compiled.child_at(page, index) == page_check.child_at(page, index)
         for key in (b"", rng.randbytes(8), page_check.key_at(page, 0), b"\xff" * 9):
             assert compiled.search(page, key) == page_check.search(page, key)
+        for index in (0, 3):
+            asked = (page, index, PAGE, rng.choice([len(data) // PAGE, 9]), rng.choice([0, 1, 7, 1 << 20]))
+            assert compiled.runs_of(*asked) == page_check.runs_of(*asked)
         if page_check.is_branch(page):
             marks = bytearray(len(data) // PAGE + 1), bytearray(len(data) // PAGE + 1)
             assert compiled.mark_children(page, marks[0]) == page_check.mark_children(page, marks[1])
