@@ -22,6 +22,7 @@ from eyot_wire.jetstream.error_codes import (
     JSMaximumStreamsLimitErr,
     JSMemoryResourcesExceededErr,
     JSNoLimitsErr,
+    JSNotEnabledForAccountErr,
     JSStorageResourcesExceededErr,
     JSStreamCreateErrF,
     JSStreamNameExistErr,
@@ -331,9 +332,10 @@ class JetStreamAccount:
     def limits_of(self, replicas: int) -> AccountJetStreamOptions:
         """Return the limits of streams with this many replicas.
 
-        Raises JetStreamError 10120 where the account has other tiers only.
+        Raises JetStreamError 10120 where the account has other tiers only, 10039 where JetStream went off meanwhile.
         """
-        assert self.limits is not None, "JetStream is on for this account"
+        if self.limits is None:
+            raise fail(JSNotEnabledForAccountErr)
         limits = self.limits.of_replicas(replicas)
         if limits is None:
             raise fail(JSNoLimitsErr)

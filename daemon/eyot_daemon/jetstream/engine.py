@@ -191,7 +191,6 @@ class JetStream:
                 jsa.stop()
             elif jsa.enabled and self._limits_for(name) is None:
                 self._disable(jsa)
-                jsa.set_limits(None)
                 self._apis[name].answer()
 
     def _disable(self, jsa: JetStreamAccount) -> None:
@@ -202,6 +201,7 @@ class JetStream:
                 self.sourcing.stream_stopped(stream)
             stream.stop()
         jsa.streams.clear()
+        jsa.set_limits(None)  # what waited for a commit is refused from now on
 
     def _restore_streams(self, jsa: JetStreamAccount) -> None:
         for stream_log in self.store.streams():

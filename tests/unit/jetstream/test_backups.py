@@ -383,6 +383,30 @@ def test_the_server_stops_in_the_midst(fixture: ConsumerFixture) -> None:
     assert again.request("STREAM.NAMES")["streams"] == ["S"]
 
 
+@pytest.mark.parametrize("steps", range(16))
+def test_jetstream_goes_off_in_the_midst_of_the_end(fixture: ConsumerFixture, steps: int) -> None:
+    """A stream whose restore was ended while its last commit was under way does not begin to live without its account."""
+    random_payloads(fixture)
+    answer, data = take(fixture)
+    remove(fixture)
+    begun = begin(fixture, answer)
+    for chunk in (data, b""):
+        fixture.publish(begun["deliver_subject"].encode(), chunk)
+    for step in range(steps):
+        if step % 2:
+            fixture.store.commit_now()
+        else:
+            fixture.broker.flush()
+            fixture.broker.timers.run_due(fixture.clock.monotonic())
+    completed = "S" in fixture.jsa.streams
+    fixture.jsa.stop_transfers()
+    fixture.commit()
+    fixture.run_on()
+    assert ("S" in fixture.jsa.streams) == completed
+    assert (fixture.store.stream("$G", "S") is not None) == completed
+    assert any(sub.subject == b"s.>" for sub in fixture.account.subscriptions()) == completed
+
+
 def test_checking_first_finds_nothing_wrong(fixture: ConsumerFixture) -> None:
     to = receiver(fixture)
     reply = fixture.publish(

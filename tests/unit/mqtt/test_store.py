@@ -55,6 +55,21 @@ def test_what_hinders_mqtt_is_told(tmp_path: Path) -> None:
     assert opened(off) == ["MQTT needs JetStream, which is not enabled for account A"]
 
 
+@pytest.mark.parametrize("commits", range(4))
+def test_jetstream_goes_off_while_the_streams_are_made(tmp_path: Path, commits: int) -> None:
+    fixture = Fixture(tmp_path, limits=AccountJetStreamOptions())
+    results: list[str] = []
+    MqttStore(fixture.jsa, fixture.js.consumers, MqttStoreOptions()).open(results.append)
+    for _ in range(commits):
+        fixture.store.commit_now()
+    fixture.jsa.set_limits(None)
+    fixture.commit()
+    refusal = "for MQTT is refused: JetStream not enabled for account"
+    assert [result.partition(" ")[2].partition(" ")[2] or result for result in results] == [
+        refusal if commits < 2 else ""
+    ]
+
+
 def test_other_bounds_of_retained_messages_take_effect_at_the_next_start(fixture: MqttFixture) -> None:
     fixture = fixture.reopened(crash=False, mqtt=MqttStoreOptions(retained_msgs=2))
     assert fixture.results == [""]

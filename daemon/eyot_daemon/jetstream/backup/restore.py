@@ -74,6 +74,8 @@ def commit_stream(jsa: "JetStreamAccount", config: StreamConfig, parts: Restored
         raise
 
     def settle(failure: StoreError | None) -> None:
+        if parts.discarded:  # JetStream went off meanwhile
+            failure = failure or StoreError("closed", "the restore was ended")
         if failure is not None:
             done(None, failure)
             return

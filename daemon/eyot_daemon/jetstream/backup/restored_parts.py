@@ -324,6 +324,10 @@ class RestoredParts:
         else:
             self._on_committed = then
 
+    @property
+    def discarded(self) -> bool:
+        return self._discarded
+
     def discard(self) -> None:
         """Forget everything; a second call does nothing."""
         self.waiting.clear()
