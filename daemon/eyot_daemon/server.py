@@ -96,7 +96,7 @@ class Server:
         broker = self.broker = Broker(options, server_id=new_id() if signer is None else signer.public_key)
         callout = None if signer is None else Callout(broker, signer)
         self._jetstream = JetStreamService(broker, env)
-        accounts = AccountService(broker, trust, callout, self._in_background, self._jetstream.accounts_changed)
+        accounts = AccountService(broker, trust, callout, self._in_background, self._accounts_changed)
         self.clients = accounts.clients
         self._system = SystemServices(self.clients, self)
         self._system.start()
@@ -237,6 +237,12 @@ class Server:
             self._mqtt_server = MqttServer(self.broker, options, self._jetstream.account)
             self._jetstream.answer_also(endpoints(self._mqtt_server.opened))
         return self._mqtt_server
+
+    def _accounts_changed(self) -> None:
+        """Account tokens changed: JetStream may have gone off or on."""
+        self._jetstream.accounts_changed()
+        if self._mqtt_server is not None:
+            self._mqtt_server.jetstream_changed()
 
     def _mqtt_sessions(self, account: str) -> AccountSessions:
         """Return the MQTT sessions of an account: bridges take topics in without a listener, too."""

@@ -87,8 +87,11 @@ class MqttServer:
             account.set_limits(self.limits)
 
     def sessions_of(self, account: Account) -> AccountSessions:
-        """Return the sessions of an account; the first call opens its store."""
+        """Return the sessions of an account; the first call opens its store, and so does one after it could not be used."""
         found = self._accounts.get(account.name)
+        if found is not None and self._is_over(found):
+            self._end(found)
+            found = None
         if found is None:
             drops = Drops(self.drops)
             store = self._store(account, drops)
@@ -106,6 +109,20 @@ class MqttServer:
             found = self._jetstream(account.name)
             if found is not None and SESSIONS in found[0].streams:
                 self.sessions_of(account)
+
+    def jetstream_changed(self) -> None:
+        """JetStream went off or on in accounts: end what cannot store any more, and take up what is on flash."""
+        for found in self.each_account():
+            if self._is_over(found):
+                self._end(found)
+        self.bring_back()
+
+    def _is_over(self, found: AccountSessions) -> bool:
+        return found.over or self.broker.accounts.get(found.account.name) is not found.account
+
+    def _end(self, found: AccountSessions) -> None:
+        del self._accounts[found.account.name]
+        found.end()
 
     def _store(self, account: Account, drops: Drops) -> MqttStore | None:
         found = self._jetstream(account.name)

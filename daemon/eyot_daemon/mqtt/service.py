@@ -30,6 +30,10 @@ class Speaker(Protocol):
         """Take up the sessions that are on flash: wills fall due, and sessions expire, before any client comes."""
         ...
 
+    def jetstream_changed(self) -> None:
+        """JetStream went off or on in accounts."""
+        ...
+
     def set_options(self, options: MqttOptions) -> None:
         """Use changed options, and the broker's `eyot { mqtt { } }`. It cannot fail, and is called again to take them back."""
         ...
@@ -110,6 +114,7 @@ class MqttService:
 
         steps.undo(lambda: use(before, tls))
         use(prepared.options, prepared.tls)
+        steps.last(speaker.jetstream_changed)
 
     def health(self, query: HealthzQuery) -> Unhealthy | None:
         """Return None: the listener closes with that of the clients, whose service reports it."""

@@ -76,6 +76,10 @@ class SessionLink(Protocol):
         """Another connection has the session now: end this one."""
         ...
 
+    def fail(self, text: str) -> None:
+        """End the connection for a reason of the server's."""
+        ...
+
     def session_deleted(self) -> None:
         """End the connection: an operator deletes the session."""
         ...

@@ -570,6 +570,18 @@ class AccountSessions:
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
+    @property
+    def over(self) -> bool:
+        """Nothing is stored any more: the store did not open, or its streams ended with JetStream of the account."""
+        return self._ready and (bool(self._failure) or self.store.over)
+
+    def end(self) -> None:
+        """End with JetStream of the account; sessions stay as they are on flash."""
+        for known in tuple(self._known.values()):
+            if known.session.link is not None:
+                known.session.link.fail(f"MQTT needs JetStream, which was switched off for account {self.account.name}")
+        self.stop()
+
     def stop(self) -> None:
         """Stop with the daemon: sessions stay as they are on flash, and their wills are published after the next start."""
         for known in self._known.values():

@@ -179,6 +179,11 @@ class MqttStore:
 
         self._joint.publish((), lambda refused: done(_text(refused)), extra=stage)
 
+    @property
+    def over(self) -> bool:
+        """One of the streams has ended."""
+        return any(stream.ended for stream in (self._sessions, self._queued, self._retained_stream))
+
     def stop(self) -> None:
         """Stop with the daemon."""
         self.retained.stop()

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from eyot_wire.mqtt.packet_types import PacketType
 from eyot_wire.mqtt.properties import Properties
+from eyot_wire.mqtt.reason_codes import ReasonCode
 from support.clients.raw_client import RawClient
 from support.mqtt.raw_mqtt import Closed, Got, RawMqtt
 from support.servers.eyotd import Eyotd
@@ -279,3 +281,54 @@ def test_a_session_that_returns_goes_on_with_sys_topics(quick: Eyotd) -> None:
     with client(quick, "a", "panel", **lasting) as panel:
         got = panel.next_publish()
         assert (got.topic, got.qos) == ("$SYS/broker/uptime", 0)
+
+
+def test_jetstream_of_an_account_goes_off_and_on(server: Eyotd) -> None:
+    """Clients go when it goes, come back when it does, and find their sessions: no restart is needed."""
+    on = server.config_path.read_text()
+    off = on.replace("A { jetstream: enabled", "A { jetstream: disabled")
+    few = on.replace("A { jetstream: enabled", "A { jetstream: { max_streams: 1 }")
+    lasting = Properties(session_expiry_interval=3600)
+    with client(server, "a", "away", clean=False, props=lasting) as away:
+        away.subscribe("t", qos=1)
+        away.disconnect()
+    connected = client(server, "a", "connected")
+    for number, config in enumerate((off, few, off, few)):
+        server.config_path.write_text(config)
+        server.signal(signal.SIGHUP)
+        if number == 0:
+            assert connected.expect(PacketType.DISCONNECT).reason == ReasonCode.ADMINISTRATIVE_ACTION
+            assert connected.closed()
+        else:
+            _wait_reloads(server, number + 1)
+        with RawMqtt(server.leaf_port, level=5) as refused:
+            expected = ReasonCode.SERVER_UNAVAILABLE if config is off else ReasonCode.SUCCESS
+            assert refused.connect("refused", user="a", password=b"a").reason == expected
+    server.config_path.write_text(on)
+    server.signal(signal.SIGHUP)
+    _wait_reloads(server, 5)
+    with client(server, "a", "again") as again:
+        assert again.publish_acked("t", b"x") == 0
+    with client(server, "a", "away", clean=False, props=lasting) as away:
+        assert away.message().payload == b"x"
+
+
+def test_a_limit_that_kept_mqtt_out_is_lifted(tmp_path: Path) -> None:
+    """What was refused once is tried again: no restart is needed."""
+    few = CONFIG.replace("%SYS%", "sys_interval: 1h").replace(
+        "A { jetstream: enabled", "A { jetstream: { max_streams: 1 }"
+    )
+    with Eyotd(few, tmp_path) as server:
+        with RawMqtt(server.leaf_port, level=5) as refused:
+            assert refused.connect("c", user="a", password=b"a").reason == ReasonCode.SERVER_UNAVAILABLE
+        server.set_config(few.replace("max_streams: 1", "max_streams: 9"))
+        server.signal(signal.SIGHUP)
+        _wait_reloads(server, 1)
+        client(server, "a", "c").disconnect()
+
+
+def _wait_reloads(server: Eyotd, count: int) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while server.log().count("Reloaded server configuration") < count:
+        assert time.monotonic() < until, server.log()
+        time.sleep(0.02)
