@@ -123,6 +123,7 @@ class Batch(msgspec.Struct, eq=False):
     `size`         bytes of the transaction, where the messages were published
     `ttls`         (sequence, due time) of appended messages that have a TTL
     `schedules`    (due time, sequence) of schedules that were stored or are due again
+    `schedules_clock`  how often the clock had been set back when `schedules` were computed
     `schedules_due`, `schedules_before`   what of the table of schedules to bring back if it fails
     `then`         called last, with the error if there was one
     """
@@ -138,6 +139,7 @@ class Batch(msgspec.Struct, eq=False):
     size: int = 0
     ttls: list[tuple[int, int]] = []
     schedules: list[tuple[int, int]] = []
+    schedules_clock: int = 0
     schedules_due: list[tuple[int, int]] = []
     schedules_before: list[tuple[bytes, int]] = []
     then: list[CommitCallback] = []

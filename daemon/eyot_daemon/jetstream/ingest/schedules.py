@@ -8,14 +8,14 @@ transaction. The message it produces and its next due time (or its end) are one 
 neither loses nor repeats anything: what was due meanwhile is produced once, at once.
 """
 
-import heapq
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, tzinfo
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from eyot_daemon.jetstream.ingest.cron import Cron
+from eyot_daemon.jetstream.ingest.due_times import Due, DueTimes
 from eyot_daemon.jetstream.nats_headers import nats_fields, parse_ttl
 from eyot_daemon.jetstream.stream_core import Batch
 from eyot_daemon.jetstream.wall_clock import JUMP_NS_MIN
@@ -39,7 +39,9 @@ from eyot_wire.subject import is_literal, is_valid, matches
 from eyot_wire.time_zone import time_zone
 
 if TYPE_CHECKING:
+    from eyot_daemon.jetstream.ingest.due_times import SetBack
     from eyot_daemon.jetstream.stream_core import StreamCore
+    from eyot_daemon.turn.later_turns import LaterTurns
     from eyot_daemon.turn.timers import TimerHandle
     from eyot_store import Log, StoredMessage, Txn
 
@@ -277,13 +279,8 @@ RETRY_S = 1.0
 CRON_BACK_NS_MIN = 3 * 3600 * NS_PER_S
 #: Messages made in one turn.
 DUE_PER_TURN = 1000
-
-
-class Due(NamedTuple):
-    """A schedule of the table."""
-
-    due_ns: int
-    seq: int
+#: Due times corrected in one turn, after the clock was set back: each reads a message.
+CORRECTED_PER_TURN = 64
 
 
 class Schedules:
@@ -293,12 +290,16 @@ class Schedules:
     schedules.
     """
 
-    def __init__(self, stream: "StreamCore", store_due: "Callable[[Sequence[Due], int], None]") -> None:
+    def __init__(
+        self, stream: "StreamCore", store_due: "Callable[[Sequence[Due], int], None]", later_turns: "LaterTurns"
+    ) -> None:
         self._stream = stream
         self._log: Log = stream.log
         self._store_due = store_due
+        self._later_turns = later_turns
         self._seqs: dict[bytes, int] = {}  # subject -> sequence of its schedule, staged ones too
-        self._heap: list[Due] = []
+        self._due = DueTimes()
+        self._is_correcting = False
         self._timer: TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -319,36 +320,59 @@ class Schedules:
     def clock_jumped(self, ns: int) -> None:
         """Look anew at what is due: the wall clock jumped by `ns`."""
         if ns < 0:
-            self._set_back(-ns)
+            self._due.set_back(self._stream.clock.now_ns(), -ns)
+            self._correct_later()
         self.stop()
         self.schedule()
 
-    def _set_back(self, back_ns: int) -> None:
-        now_ns = self._stream.clock.now_ns()
-        for at, (due_ns, seq) in enumerate(self._heap):
-            message = self._log.get(seq)
-            if message is None:
-                continue
-            fields = nats_fields(message.header)
-            with suppress(InvalidPattern, InvalidTimeZone):  # `make` says so
-                schedule = Schedule(fields.get(SCHEDULE, b""), fields.get(TIME_ZONE))
-                self._heap[at] = Due(schedule.after_set_back(due_ns, now_ns, back_ns), seq)
-        heapq.heapify(self._heap)
+    def _correct_later(self) -> None:
+        """Correct due times in turns of their own: each reads a message, and there may be very many."""
+        if self._due.uncorrected and not self._is_correcting:
+            self._is_correcting = True
+            self._later_turns.add(self._correct)
+
+    def _correct(self) -> None:
+        self._is_correcting = False
+        if not self._stream.live:
+            return
+        self._due.correct(CORRECTED_PER_TURN, self._corrected)
+        self._correct_later()
+        self.schedule()
+
+    def _corrected(self, due: Due, set_backs: "Iterable[SetBack]") -> int:
+        """Return when a schedule is due by the clock that was set back; unchanged if it cannot be read."""
+        try:
+            message = self._log.get(due.seq)
+        except StoreError as failure:
+            log.error("Stream '%s > %s': %s", self._log.account, self._log.name, failure)
+            return due.due_ns
+        if message is None:
+            return due.due_ns  # `make` removes its record
+        fields = nats_fields(message.header)
+        due_ns = due.due_ns
+        with suppress(InvalidPattern, InvalidTimeZone):  # `make` says so
+            schedule = Schedule(fields.get(SCHEDULE, b""), fields.get(TIME_ZONE))
+            for now_ns, back_ns in set_backs:
+                due_ns = schedule.after_set_back(due_ns, now_ns, back_ns)
+        return due_ns
 
     def _load(self) -> None:
         self._seqs.clear()
-        self._heap = []
+        self._due = DueTimes()
+        loaded: list[Due] = []
         for key, value in self._log.positions().items():
             if key.startswith(POSITION):
                 seq = int.from_bytes(key[len(POSITION) :], "big")
                 message = self._log.get(seq)
                 if message is not None:
                     self._seqs[message.subject] = seq
-                self._heap.append(Due(int.from_bytes(value, "big"), seq))
-        heapq.heapify(self._heap)
-        back_ns = self._log.state.last_ts_ns - self._stream.clock.now_ns()
+                loaded.append(Due(int.from_bytes(value, "big"), seq))
+        self._due.push(loaded)
+        now_ns = self._stream.clock.now_ns()
+        back_ns = self._log.state.last_ts_ns - now_ns
         if back_ns >= JUMP_NS_MIN:
-            self._set_back(back_ns)
+            self._due.set_back(now_ns, back_ns)
+            self._correct_later()
 
     # -- what is stored --------------------------------------------------------------------------------------------
 
@@ -366,7 +390,12 @@ class Schedules:
                 self._log.put_position(txn, position_key(seq), due_ns.to_bytes(8, "big"))
                 batch.schedules_before.append((subject, self._seqs.get(subject, 0)))
                 self._seqs[subject] = seq
-                batch.schedules.append(Due(due_ns, seq))
+                self._note_staged(batch, Due(due_ns, seq))
+
+    def _note_staged(self, batch: Batch, due: Due) -> None:
+        if not batch.schedules:
+            batch.schedules_clock = self._due.clock
+        batch.schedules.append(due)
 
     def ended(self, txn: "Txn", batch: Batch, subject: bytes) -> None:
         """End the schedule of `subject`, if there is one."""
@@ -376,9 +405,9 @@ class Schedules:
             self._log.delete_position(txn, position_key(seq))
 
     def committed(self, batch: Batch) -> None:
-        for due in batch.schedules:
-            heapq.heappush(self._heap, Due(*due))
         if batch.schedules:
+            self._due.push(batch.schedules, batch.schedules_clock)
+            self._correct_later()
             self.schedule()
 
     def rolled_back(self, batch: Batch) -> None:
@@ -388,20 +417,20 @@ class Schedules:
                 self._seqs[subject] = seq
             else:
                 self._seqs.pop(subject, None)
-        for due in batch.schedules_due:
-            heapq.heappush(self._heap, Due(*due))
         if batch.schedules_due:
+            self._due.push(batch.schedules_due)
             self.schedule(RETRY_S)
 
     # -- the timer -------------------------------------------------------------------------------------------------
 
     def schedule(self, delay_s_min: float = 0.0) -> None:
         """Have the timer run when the next schedule is due."""
-        if not self._heap or not self._stream.live:
+        first_ns = self._due.first_ns
+        if first_ns is None or not self._stream.live:
             self.stop()
             return
         clock = self._stream.clock
-        delay_s = min(max((self._heap[0].due_ns - clock.now_ns()) / NS_PER_S, delay_s_min), CHECK_S_MAX)
+        delay_s = min(max((first_ns - clock.now_ns()) / NS_PER_S, delay_s_min), CHECK_S_MAX)
         deadline = clock.monotonic() + delay_s
         if self._timer is not None and self._timer.active:
             if self._timer.deadline <= deadline:
@@ -413,8 +442,8 @@ class Schedules:
         self._timer = None
         now_ns = self._stream.clock.now_ns()
         due: list[Due] = []
-        while self._heap and self._heap[0].due_ns <= now_ns and len(due) < DUE_PER_TURN:
-            due.append(heapq.heappop(self._heap))
+        while len(due) < DUE_PER_TURN and (one := self._due.pop(now_ns)) is not None:
+            due.append(one)
         if due and self._stream.live:
             self._store_due(due, now_ns)
         self.schedule()
@@ -447,7 +476,7 @@ class Schedules:
                 next_ns = schedule.following(now_ns)
         if next_ns:
             self._log.put_position(txn, position_key(due.seq), next_ns.to_bytes(8, "big"))
-            batch.schedules.append(Due(next_ns, due.seq))
+            self._note_staged(batch, Due(next_ns, due.seq))
         else:
             self.ended(txn, batch, message.subject)
             self._log.remove(txn, due.seq, why="schedule")

@@ -42,7 +42,7 @@ from eyot_wire.jetstream.model import encode
 from eyot_wire.jetstream.native import mirrored_run, sourced_run
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.ingest.schedules import Due
+    from eyot_daemon.jetstream.ingest.due_times import Due
     from eyot_store.txn import Txn
 
 log = logging.getLogger("eyot.jetstream")

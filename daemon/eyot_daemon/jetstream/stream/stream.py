@@ -15,10 +15,11 @@ from eyot_daemon.jetstream.config.rules import DAEMON_STREAMS
 from eyot_daemon.jetstream.downstream.tracker import DownstreamTracker
 from eyot_daemon.jetstream.ingest.atomic_batches import AtomicBatches
 from eyot_daemon.jetstream.ingest.dedupe import DedupeWindow, IdsMark
+from eyot_daemon.jetstream.ingest.due_times import Due
 from eyot_daemon.jetstream.ingest.fast_batches import FastBatches
 from eyot_daemon.jetstream.ingest.limiter import IngestLimiter
 from eyot_daemon.jetstream.ingest.message_stager import IngestParts, StorageRoom
-from eyot_daemon.jetstream.ingest.schedules import Due, Schedules
+from eyot_daemon.jetstream.ingest.schedules import Schedules
 from eyot_daemon.jetstream.ingest.stream_ingest import StreamIngest
 from eyot_daemon.jetstream.nats_headers import MSG_ID, nats_fields
 from eyot_daemon.jetstream.retention import limits
@@ -97,7 +98,7 @@ class Stream:
         self.sweep = Sweep(core, lambda: self.retention.unneeded())
         self.retention = self.downstream.retention = Retention(core, self._consumers, self.downstream, self.sweep.begin)
         self.expiry = Expiry(core, server.wall_clock, self.ids)
-        self.schedules = Schedules(core, self.store_scheduled)
+        self.schedules = Schedules(core, self.store_scheduled, self.broker.later_turns)
         self.batches = AtomicBatches(core, server.batch_budget)
         self.fast_batches = FastBatches(core, server.batch_budget)
         self.subject_index_loader = SubjectIndexLoader(core)
