@@ -16,6 +16,7 @@ from eyot_store.record_run import Weighed
 from eyot_store.records.record import pack_u64
 from eyot_store.subjects.subjects import Subjects, matcher
 from eyot_store.txn import HiddenRange, LogPart, Op, Txn
+from eyot_wire.subject import is_literal
 
 _CHUNK = 1024
 _CHUNK_BYTES = 16 << 20
@@ -335,7 +336,10 @@ class LogRemovals:
             seq = result.next_seq
 
     def _purge_filtered(self, txn: Txn, below_seq: int, subject_filter: bytes, keep: int, why: str) -> int:
-        if not any(True for _ in self._index.subjects().matching(subject_filter)):
+        if keep and is_literal(subject_filter):
+            if self._index.subject_count(subject_filter) <= keep:
+                return 0  # most roll-ups: nothing is read to find the subject's only message
+        elif not any(True for _ in self._index.subjects().matching(subject_filter)):
             return 0
         last = min(below_seq - 1, self._view.state.last_seq) if below_seq else self._view.state.last_seq
         filters = (subject_filter,)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -212,6 +213,31 @@ def test_purge_takes_staged_messages_too(store: Store, log: Log) -> None:
     assert log.purge(txn, keep=1) == 1  # a roll-up: the message that asks for it stays
     assert commit(store, txn) is None
     assert seqs(log) == [6]
+
+
+def test_a_roll_up_of_a_new_subject_reads_nothing(store: Store, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every schedule is one: many of them in a turn read the whole log again and again."""
+    fill(store, log, 50, subject=b"old")
+    assert log.subjects().table.count(b"old") == 50
+    reads: list[int] = []
+    read = log_reads.LogReads.read
+
+    def counted(self: log_reads.LogReads, seq: int, **limits: Any) -> Any:
+        reads.append(seq)
+        return read(self, seq, **limits)
+
+    monkeypatch.setattr(log_reads.LogReads, "read", counted)
+    txn = store.begin()
+    for number in range(20):
+        log.append(txn, b"new.%d" % number, b"", b"", 100 + number)
+        assert log.purge(txn, subject_filter=b"new.%d" % number, keep=1) == 0
+    assert reads == []
+    log.append(txn, b"old", b"", b"", 200)
+    assert log.purge(txn, subject_filter=b"old", keep=1) == 50
+    assert reads != []
+    assert commit(store, txn) is None
+    assert seqs(log)[-1] == 71
+    assert len(seqs(log)) == 21
 
 
 def test_oldest_of_a_subject_is_found_without_searching_the_log_each_time(
