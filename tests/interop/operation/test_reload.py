@@ -180,6 +180,16 @@ def test_one_subject_for_the_services_of_several_accounts(kind: type[Eyotd | New
         assert [each.ask().endswith(b"x\r\n") for each in (a, b)] == [True, True]
 
 
+@pytest.mark.parametrize("kind", [Eyotd, NewerNatsServer])
+def test_the_user_of_those_who_do_not_log_in_goes(kind: type[Eyotd | NewerNatsServer], tmp_path: Path) -> None:
+    with kind("no_auth_user: a\n" + users(), tmp_path) as server, RawClient(server.client_port) as anonymous:
+        anonymous.ask()
+        reload(server, users(), "config reload not supported for NoAuthUser: old=a, new=")
+        assert anonymous.ask() == b""
+        reload(server, "accounts { B { users: [ { user: b, password: b } ] } }")
+        anonymous.rest()
+
+
 def test_limits_reach_connected_clients(start: Start) -> None:
     server = start("max_payload: 100")
     with RawClient(server.client_port, protocol=1) as client:
