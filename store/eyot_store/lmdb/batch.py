@@ -11,12 +11,15 @@ import msgspec
 
 from eyot_store.environment import Environment, counters_key, deleted_stream_key, messages_db_name
 from eyot_store.errors import StoreError
-from eyot_store.pages.pages import PageError
+from eyot_store.pages.layout import Tree
+from eyot_store.pages.pages import PageError, has_long_data
 from eyot_store.records.codec import RecordCodec
 from eyot_store.records.record import (
+    LARGE_RECORD,
     Counters,
     StreamRecord,
     file_message_bytes,
+    head_of_long,
     pack_u64,
     seal,
     unpack_u64,
@@ -176,6 +179,9 @@ class Batch:
                 low, high = environment.pages.around(tree, key)
             if key in self._passed:
                 self._passed.discard(key)
+            elif has_long_data(tree):
+                if not self._remove_long(stream_id, subjects, tree, key):
+                    continue
             elif not find(key):
                 continue
             else:
@@ -185,6 +191,23 @@ class Batch:
             removed += 1
             size += counted
         self._subtract(stream_id, removed, size)
+
+    def _remove_long(self, stream_id: int, subjects: BatchIndex, tree: Tree, key: bytes) -> bool:
+        """Remove a record of a stream of long ones without reading its payload; False: it is not there."""
+        txn, db = self._txn, self._messages(stream_id)
+        if subjects.counts(key):
+            environment = self._environment
+            plain = environment.store_cipher is None
+            beginning, size = environment.pages.beginning(tree, key) if plain else (b"", 0)
+            head = head_of_long(beginning, size) if size > LARGE_RECORD else None
+            if head is None:
+                value = txn.get(key, db=db)
+                if value is None:
+                    return False
+                subjects.went(key, value)
+            else:
+                subjects.went_from(key, head.subject)
+        return bool(txn.delete(key, db=db))
 
     def _purge(self, stream_id: int, data: tuple[int, int, int]) -> None:
         """Move the floor at once; `LmdbCommitter.tidy` removes the records below in steps."""

@@ -15,17 +15,19 @@ from eyot_store.environment import Environment, as_store_error
 from eyot_store.errors import StoreError
 from eyot_store.native import count_bytes
 from eyot_store.pages.layout import Tree
-from eyot_store.pages.pages import PageError, SnapshotGoneError
+from eyot_store.pages.pages import PageError, SnapshotGoneError, has_long_data
 from eyot_store.reader import HEADS_NS_MAX, RECORDS_MAX, SCAN_BYTES_MAX, Reading, keep_within
 from eyot_store.record_run import Weighed
 from eyot_store.records.record import (
     CRC_RESIDUE,
     CRC_SIZE,
     LARGE_RECORD,
+    LongHead,
     ReadResult,
     StoredMessage,
     decode_body,
     decode_head,
+    head_of_long,
     pack_u64,
     seq_of,
     unpack_u64,
@@ -35,6 +37,8 @@ from eyot_wire.native import StoredRun
 
 _LEAVES = 64
 """Pages of messages that are checked at a time before they are read; half a microsecond each, once."""
+
+_LAST_KEY = pack_u64((1 << 64) - 1)
 
 _ATTEMPTS_MAX = 20
 """Two commits each time between the beginning of a read and its first page: the meta page cannot be read."""
@@ -103,7 +107,9 @@ class LmdbReader:
                 return ReadResult(out, 0)
             with environment.lmdb.begin(db, buffers=True) as txn:
                 keys = [pack_u64(seq) for seq in seqs]
-                environment.pages.keys(environment.tree(txn, self._id), keys)
+                tree = environment.tree(txn, self._id)
+                environment.pages.keys(tree, keys)
+                environment.pages.long_data(tree, keys, max_bytes)
                 for seq, key in zip(seqs, keys, strict=True):
                     value = txn.get(key)
                     if value is None:
@@ -129,8 +135,28 @@ class LmdbReader:
             if db is None or not keys:
                 return []
             with environment.lmdb.begin(db, buffers=True) as txn:
-                environment.pages.keys(environment.tree(txn, self._id), keys)
-                return count_bytes(txn.cursor().getmulti(keys), *self._codec.reading, cost, header_cost)
+                tree = environment.tree(txn, self._id)
+                environment.pages.keys(tree, keys)
+                long = self._long_heads(tree, keys)
+                rest = [key for key in keys if key not in long] if long else keys
+                found = (
+                    count_bytes(txn.cursor().getmulti(rest), *self._codec.reading, cost, header_cost) if rest else []
+                )
+        for key, head in long.items():
+            size = len(head.subject) + head.header + head.payload + cost + (header_cost if head.header else 0)
+            found.append((seq_of(key), head.subject, size))
+        return sorted(found) if long else found
+
+    def _long_heads(self, tree: Tree | None, keys: list[bytes]) -> dict[bytes, LongHead]:
+        """Return the heads of long records, of which only the first page is read; of an encrypted one all is needed."""
+        out: dict[bytes, LongHead] = {}
+        if has_long_data(tree) and self._codec.opened is None:
+            for key in keys:
+                beginning, size = self._environment.pages.beginning(tree, key)
+                head = head_of_long(beginning, size) if size > LARGE_RECORD else None
+                if head is not None:
+                    out[key] = head
+        return out
 
     @_reading
     def scan(
@@ -274,6 +300,8 @@ class LmdbReader:
                 return out, corrupt, last + 1
             with environment.lmdb.begin(db, buffers=True) as txn:
                 tree = environment.tree(txn, self._id)
+                if has_long_data(tree):
+                    return self._heads_of_long(txn, tree, first, last, limit)
                 stop = environment.pages.span(tree, pack_u64(first), _LEAVES)
                 cursor = txn.cursor()
                 if not cursor.set_range(pack_u64(first)):
@@ -294,6 +322,26 @@ class LmdbReader:
                         corrupt.append(seq)
                     else:
                         out.append((seq, subject))
+        return out, corrupt, last + 1
+
+    def _heads_of_long(
+        self, txn: Any, tree: Tree, first: int, last: int, limit: int
+    ) -> tuple[list[tuple[int, bytes]], list[int], int]:
+        """As `heads`, of a tree of long records: payloads are read only where the beginning does not tell the subject."""
+        out: list[tuple[int, bytes]] = []
+        corrupt: list[int] = []
+        latest_ns = perf_counter_ns() + HEADS_NS_MAX
+        keys = self._environment.pages.keys_from(tree, pack_u64(first), pack_u64(last), limit + 1)
+        for key in keys:
+            seq = seq_of(key)
+            if len(out) + len(corrupt) >= limit or ((out or corrupt) and perf_counter_ns() > latest_ns):
+                return out, corrupt, seq
+            head = self._long_heads(tree, [key]).get(key)
+            subject = self._codec.subject(key, txn.get(key)) if head is None else head.subject
+            if subject is None:
+                corrupt.append(seq)
+            else:
+                out.append((seq, subject))
         return out, corrupt, last + 1
 
     def reading_much(self) -> None:
@@ -327,8 +375,11 @@ class LmdbReader:
             if db is None:
                 return 0
             with environment.lmdb.begin(db) as txn:
-                key = pack_u64(seq)
-                environment.pages.span(environment.tree(txn, self._id), key, 2)
+                key, tree = pack_u64(seq), environment.tree(txn, self._id)
+                if has_long_data(tree):
+                    following = environment.pages.keys_from(tree, key, _LAST_KEY, 1)
+                    return seq_of(following[0]) if following else 0
+                environment.pages.span(tree, key, 2)
                 cursor = txn.cursor()
                 return seq_of(cursor.key()) if cursor.set_range(key) else 0
 
@@ -342,6 +393,8 @@ class LmdbReader:
                 return out
             with environment.lmdb.begin(db) as txn:
                 tree = environment.tree(txn, self._id)
+                if has_long_data(tree):
+                    return list(map(seq_of, environment.pages.keys_from(tree, pack_u64(first), pack_u64(last), limit)))
                 stop = environment.pages.span(tree, pack_u64(first), _LEAVES)
                 cursor = txn.cursor()
                 if not cursor.set_range(pack_u64(first)):

@@ -20,6 +20,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeGuard
 
 from eyot_store.errors import StoreError
 from eyot_store.native import (
@@ -245,7 +246,7 @@ class Pages:
 
     def _check_runs(self, tree: Tree, pgno: int, page: Buffer) -> None:
         """Check the overflow pages of a leaf's nodes. The disk reads them first, with the data that follow where these are short."""
-        if _has_long_data(tree):
+        if has_long_data(tree):
             nodes = (data_at(page, index) for index in range(nodes_of(page)))
             self.expect(page_number(page, at)[0] for flags, _, at in nodes if flags & BIG)
         else:
@@ -294,6 +295,34 @@ class Pages:
             raise PageError(tree.name, pgno, f"it cannot be read: {error.strerror}", key, key + b"\0") from None
         return data
 
+    def beginning(self, tree: Tree, key: bytes) -> tuple[bytes, int]:
+        """Return what the first overflow page holds of the data of `key`, and their size.
+
+        (b"", 0): they have no such page, or there are none. Raises PageError.
+        """
+        page, _, _ = self._leaf(tree, key)
+        index = search(page, key)
+        if index == nodes_of(page) or key_at(page, index) != key:
+            return b"", 0
+        flags, size, at = data_at(page, index)
+        if not flags & BIG:
+            return b"", 0
+        return self.run(page_number(page, at)[0], min(size, self.page_size - HEADER_SIZE)), size
+
+    def keys_from(self, tree: Tree, first: bytes, last: bytes, limit: int) -> list[bytes]:
+        """Return up to `limit` keys of [first, last]. Raises PageError."""
+        found: list[bytes] = []
+        key: bytes | None = first
+        while key is not None and key <= last and len(found) < limit:
+            page, _, high = self._leaf(tree, key)
+            for index in range(search(page, key), nodes_of(page)):
+                one = key_at(page, index)
+                if one > last or len(found) == limit:
+                    return found
+                found.append(one)
+            key = high
+        return found
+
     def run(self, pgno: int, size: int) -> bytes:
         """Return the apparent data of overflow pages from `pgno` on."""
         try:
@@ -303,8 +332,8 @@ class Pages:
 
     # -- checks before LMDB calls --------------------------------------------------------------------------------------
 
-    def _leaf(self, tree: Tree, key: bytes | None, *, runs: bool = True) -> tuple[Buffer, bytes, bytes | None]:
-        """Return the leaf that would hold `key` (None: the last one), and the keys that bound it; `runs`: see `sound`."""
+    def _way(self, tree: Tree, key: bytes | None) -> tuple[int, bytes, bytes | None]:
+        """Return the number of the leaf that would hold `key` (None: the last one), and the keys that bound it."""
         pgno, low, high = tree.db.root, b"", None
         for level in range(1, min(tree.db.depth, DEPTH_MAX)):
             page = self.sound(tree, pgno, level, low, high)
@@ -315,6 +344,11 @@ class Pages:
             if index + 1 < count:
                 high = key_at(page, index + 1)
             pgno = child_at(page, index)
+        return pgno, low, high
+
+    def _leaf(self, tree: Tree, key: bytes | None, *, runs: bool = True) -> tuple[Buffer, bytes, bytes | None]:
+        """Return the leaf that would hold `key` (None: the last one), and the keys that bound it; `runs`: see `sound`."""
+        pgno, low, high = self._way(tree, key)
         return self.sound(tree, pgno, min(tree.db.depth, DEPTH_MAX), low, high, runs=runs), low, high
 
     def key(self, tree: Tree | None, key: bytes) -> None:
@@ -333,8 +367,10 @@ class Pages:
         """Check before LMDB looks up keys. Raises PageError."""
         if tree is None or tree.db.root == NO_PAGE:
             return
+        unknown = [key for key in keys if not self._knows_way(tree, key)]
+        self.expect(self._way(tree, key)[0] for key in unknown)
         low, high = b"\xff" * 9, None
-        for key in keys:
+        for key in unknown:
             if key < low or (high is not None and key >= high):
                 _, low, high = self._leaf(tree, key)
 
@@ -399,7 +435,7 @@ class Pages:
 
         Short data came with the check of their leaf.
         """
-        if tree is None or tree.db.root == NO_PAGE or not _has_long_data(tree):
+        if not has_long_data(tree):
             return
         left = 3 * size // (2 * self.page_size) + 1  # the last pages of data are not full
         key: bytes | None = first
@@ -408,6 +444,19 @@ class Pages:
             for pgno, pages in runs_of(page, search(page, first), self.page_size, self._pages, left):
                 self._expect(pgno, pages)
                 left -= pages
+
+    def long_data(self, tree: Tree | None, keys: list[bytes], size: int) -> None:
+        """Have the disk read the long data of these keys, up to about `size` bytes. Raises PageError."""
+        if not has_long_data(tree):
+            return
+        left = size // self.page_size + 1
+        for key in keys:
+            page, _, _ = self._leaf(tree, key)
+            for pgno, pages in runs_of(page, search(page, key), self.page_size, self._pages, 1):
+                self._expect(pgno, pages)
+                left -= pages
+            if left <= 0:
+                return
 
     def _span(
         self, tree: Tree, pgno: int, level: int, low: bytes, high: bytes | None, first: bytes, left: int
@@ -537,5 +586,9 @@ class Pages:
             on_damage(error)
 
 
-def _has_long_data(tree: Tree) -> bool:
-    return tree.db.overflows > _SHORT_PAGES * tree.db.entries
+def has_long_data(tree: Tree | None) -> TypeGuard[Tree]:
+    """Return whether the data of a tree have several overflow pages on average.
+
+    py-lmdb touches all of them when a cursor comes to an entry; what needs only keys or the beginning asks `Pages` instead.
+    """
+    return tree is not None and tree.db.overflows > _SHORT_PAGES * tree.db.entries

@@ -77,6 +77,11 @@ LARGE_RECORD = 8192
 them still shows when the message is read, and where the lengths in it do not add up."""
 
 
+#: How MessagePack begins a record whose time has 8 bytes, and the bytes of the length behind each kind of `bin`.
+_USUAL = b"\x94\xcf"
+_BIN_WIDTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4}
+
+
 def seq_of(key: bytes | memoryview) -> int:
     """Return the sequence of an LMDB key."""
     seq: int = unpack_u64(key)[0]
@@ -117,6 +122,34 @@ def subject_in(body: bytes) -> bytes | None:
         return decode_head(body).subject
     except msgspec.MsgspecError:
         return None
+
+
+class LongHead(NamedTuple):
+    """What the first bytes of a long record tell of it: its subject, and the sizes of header and payload."""
+
+    subject: bytes
+    header: int
+    payload: int
+
+
+def head_of_long(beginning: bytes, size: int) -> LongHead | None:
+    """Return the head of a record of `size` bytes from its first ones; None where only the whole record can tell.
+
+    The lengths of its parts must add up to `size`.
+    """
+    if beginning[:2] != _USUAL:
+        return None
+    at, starts, sizes = 2 + 8, [0, 0, 0], [0, 0, 0]
+    for part in range(3):
+        width = _BIN_WIDTHS.get(beginning[at]) if at < len(beginning) else None
+        if width is None:
+            return None
+        starts[part] = at + 1 + width
+        sizes[part] = int.from_bytes(beginning[at + 1 : starts[part]], "big")
+        at = starts[part] + sizes[part]
+    if at + CRC_SIZE != size:
+        return None
+    return LongHead(beginning[starts[0] : starts[0] + sizes[0]], sizes[1], sizes[2])
 
 
 def file_message_bytes(subject: bytes, header: bytes, payload: bytes) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 from eyot_store.environment import Environment
 from eyot_store.native import Change
-from eyot_store.records.record import pack_u64
+from eyot_store.records.record import pack_u64, seq_of
 from eyot_store.subjects.index_writer import INDEX_EVERY, SLICE_BYTES, Indexes, Written
 
 RUN_MIN = 512
@@ -68,6 +68,11 @@ class BatchIndex:
         """Count an indexed record that will be removed."""
         if not self._void and not self._begun().went_record(key, value, *self._reading):
             self._void = True
+
+    def went_from(self, key: bytes, subject: bytes) -> None:
+        """Count an indexed record of this subject that will be removed."""
+        if not self._void:
+            self._begun().went(subject, seq_of(key))
 
     def write(self) -> Written | None:
         """None: nothing has changed."""

@@ -13,7 +13,7 @@ from eyot_store.pages.layout import page_number
 from eyot_store.pages.pages import Pages
 from eyot_store.pages.survey import survey
 from eyot_store.records.record import seq_of
-from support.store.paged_store import PAGE, tree_of
+from support.store.paged_store import PAGE, leaves_of, tree_of
 from support.store.store import fill, make_log, open_inline
 
 
@@ -93,6 +93,36 @@ def test_large_messages_are_asked_for_before_they_are_read(
         assert seqs
         for each in seqs:
             assert data.get(each, set()) <= asked
+    store.close()
+
+
+@pytest.mark.parametrize("size", [200, 65_536])
+def test_messages_here_and_there_are_asked_for_together(
+    tmp_path: Path, asked: set[int], monkeypatch, size: int
+) -> None:
+    monkeypatch.setattr("eyot_store.pages.survey.LEAVES_MAX", 0)
+    path, messages = tmp_path / "store", 3_000_000 // size
+    store = open_inline(path)
+    fill(store, make_log(store, "S"), messages, payload=b"x" * size)
+    store.close()
+    leaves, data = set(leaves_of(path, 1)), _overflow_pages(path, 1)
+    asked.clear()
+    store = open_inline(path)
+    waited: list[int] = []
+    pread = os.pread
+
+    def read(fd: int, size: int, at: int) -> bytes:
+        if at // PAGE in leaves and at // PAGE not in asked:
+            waited.append(at // PAGE)
+        return pread(fd, size, at)
+
+    monkeypatch.setattr(os, "pread", read)
+    seqs = list(range(1, messages, 7))
+    found = store.streams()[0].view.records.get_many(seqs, 1 << 24).messages
+    assert [message.seq for message in found] == seqs
+    assert waited == []
+    for seq in seqs:
+        assert data.get(seq, set()) <= asked
     store.close()
 
 
