@@ -337,8 +337,11 @@ class LogRemovals:
 
     def _purge_filtered(self, txn: Txn, below_seq: int, subject_filter: bytes, keep: int, why: str) -> int:
         if keep and is_literal(subject_filter):
-            if self._index.subject_count(subject_filter) <= keep:
-                return 0  # most roll-ups: nothing is read to find the subject's only message
+            excess = self._index.subject_count(subject_filter) - keep
+            if excess <= 0:
+                return 0  # a roll-up of a new subject: nothing is read to find its only message
+            if excess == 1 and not below_seq and self.remove(txn, self._oldest(txn, subject_filter, keep), why):
+                return 1  # a roll-up of another one
         elif not any(True for _ in self._index.subjects().matching(subject_filter)):
             return 0
         last = min(below_seq - 1, self._view.state.last_seq) if below_seq else self._view.state.last_seq
@@ -354,6 +357,14 @@ class LogRemovals:
         for seq, subject, size in found:
             self._remove(txn, seq, subject, size, why)
         return len(found)
+
+    def _oldest(self, txn: Txn, subject: bytes, keep: int) -> int:
+        """Return the oldest sequence of a subject with `keep` + 1 messages."""
+        if keep == 1:
+            before = self._stager.join(txn).before.get(subject, 0)  # the last one before those of this transaction
+            if 0 < before < self._index.last_seq_for(subject) and not self._view.is_hidden(before):
+                return before
+        return self._index.first_seq_for(subject)
 
 
 class FromEnd:

@@ -78,7 +78,7 @@ them still shows when the message is read, and where the lengths in it do not ad
 
 
 #: How MessagePack begins a record whose time has 8 bytes, and the bytes of the length behind each kind of `bin`.
-_USUAL = b"\x94\xcf"
+_RECORD_START = b"\x94\xcf"
 _BIN_WIDTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 
 
@@ -137,7 +137,7 @@ def head_of_long(beginning: bytes, size: int) -> LongHead | None:
 
     The lengths of its parts must add up to `size`.
     """
-    if beginning[:2] != _USUAL:
+    if beginning[:2] != _RECORD_START:
         return None
     at, starts, sizes = 2 + 8, [0, 0, 0], [0, 0, 0]
     for part in range(3):

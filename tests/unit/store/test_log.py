@@ -1,5 +1,7 @@
 """One log, on disk and in memory: what the operations mean. (test_model.py has the combinations.)"""
 
+import random
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -235,9 +237,54 @@ def test_a_roll_up_of_a_new_subject_reads_nothing(store: Store, log: Log, monkey
     log.append(txn, b"old", b"", b"", 200)
     assert log.purge(txn, subject_filter=b"old", keep=1) == 50
     assert reads != []
+    reads.clear()
+    for turn in range(3):
+        for number in range(20):
+            log.append(txn, b"new.%d" % number, b"", b"", 300 + number)
+            assert log.purge(txn, subject_filter=b"new.%d" % number, keep=1) == 1
+        assert reads == []
+        if turn != 1:
+            assert commit(store, txn) is None
+            txn = store.begin()
     assert commit(store, txn) is None
-    assert seqs(log)[-1] == 71
     assert len(seqs(log)) == 21
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_roll_ups_keep_what_they_must(store: Store, log: Log, seed: int) -> None:
+    rng = random.Random(seed)
+    kept: list[tuple[int, bytes]] = []
+    aborted = list(kept)
+    txn = store.begin()
+    for step in range(400):
+        subject = rng.choice([b"a", b"b", b"c.d"])
+        what = rng.choice(["append", "append", "roll up", "keep two", "delete", "commit", "abort"])
+        if what == "commit":
+            assert commit(store, txn) is None
+            txn, aborted = store.begin(), list(kept)
+        elif what == "abort":
+            store.abort(txn)
+            txn, kept = store.begin(), list(aborted)
+        elif what == "delete":
+            if kept:
+                seq = rng.choice(kept)[0]
+                assert log.remove(txn, seq)
+                kept = [each for each in kept if each[0] != seq]
+        else:
+            if rng.random() < 0.9 or what == "append":
+                log.append(txn, subject, b"", b"", step + 1)
+                kept.append((log.state.last_seq, subject))
+            if what != "append":
+                keep = 1 + (what == "keep two")
+                mine = [each for each in kept if each[1] == subject]
+                assert log.purge(txn, subject_filter=subject, keep=keep) == max(0, len(mine) - keep)
+                kept = [each for each in kept if each[1] != subject or each in mine[-keep:]]
+        assert log.state.messages == len(kept)
+        if rng.random() < 0.05 and log.subjects_known:
+            log.track()
+    assert commit(store, txn) is None
+    assert seqs(log) == [seq for seq, _ in kept]
+    assert dict(log.subject_totals()) == Counter(subject for _, subject in kept)
 
 
 def test_oldest_of_a_subject_is_found_without_searching_the_log_each_time(
