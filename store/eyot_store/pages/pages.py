@@ -65,6 +65,8 @@ DEPTH_MAX = 20
 _KINDS = {MAIN_KEY: 1, ANY_KEY: 2, SEQUENCE_KEY: 3, NUMBER_KEY: 4}
 #: Added to the kind of a leaf that is sound, but whose overflow pages were not looked at.
 _WITHOUT_RUNS = 8
+_UNPROVEN_MAX = 64 << 20
+"""Of longer data, the header of their first page must be sound before memory is taken for them."""
 _SHORT_PAGES = 4
 """Data of so many overflow pages, on average over a tree, are read from the disk with the check of their leaf."""
 _LEAF_PAGES_MAX = 1024
@@ -324,9 +326,17 @@ class Pages:
         return found
 
     def run(self, pgno: int, size: int) -> bytes:
-        """Return the apparent data of overflow pages from `pgno` on."""
+        """Return the apparent data of overflow pages from `pgno` on; b"" where no data of this size can be."""
+        start = pgno * self.page_size
+        if start + HEADER_SIZE + size > self._pages * self.page_size:
+            return b""
         try:
-            return os.pread(self._file, size, pgno * self.page_size + HEADER_SIZE) if pgno < self._pages else b""
+            if size > _UNPROVEN_MAX:  # a damaged length may be anything up to 4 GiB
+                head = os.pread(self._file, HEADER_SIZE, start)
+                number, _, flags, count = HEADER.unpack(head)
+                if (number, flags, count) != (pgno, OVERFLOW, (HEADER_SIZE - 1 + size) // self.page_size + 1):
+                    return b""
+            return os.pread(self._file, size, start + HEADER_SIZE)
         except OSError:
             return b""
 

@@ -33,8 +33,11 @@ from support.store.store import commit
 KEYS = StoreKeys(b"the operator's")
 SMALL = StoreOptions(inline=True, flush=False, map_size=1 << 20, map_reserve=1 << 18, journal_segment_bytes=256 << 10)
 PAGE = 4096
+NOW_NS = 1_790_000_000_000_000_000
 #: A case that uses more CPU does not end.
 CASE_S = 60
+#: One case of so many is about a store of long records.
+LARGE_EVERY = 7
 MEMORY = 2 << 30
 
 Truth = dict[str, dict[int, tuple[bytes, bytes]]]
@@ -55,7 +58,15 @@ class Base(NamedTuple):
 # -- stores ------------------------------------------------------------------------------------------------------------
 
 
-def build(folder: Path, name: str, options: StoreOptions, streams: int, rounds: int, rng: random.Random) -> Base:
+def build(
+    folder: Path,
+    name: str,
+    options: StoreOptions,
+    streams: int,
+    rounds: int,
+    rng: random.Random,
+    sizes: tuple[int, ...] = (3, 40, 300, 300),
+) -> Base:
     """A store with messages that come and go, consumers and positions; it ends with a journal that was not taken over."""
     path = folder / name
     store = Store.open(path, notify=lambda fn: fn(), options=options)
@@ -69,7 +80,7 @@ def build(folder: Path, name: str, options: StoreOptions, streams: int, rounds: 
     older = folder / f"{name}-older"
     for turn in range(rounds):
         for log in logs:
-            write(store, log, truth[log.name], rng)
+            write(store, log, truth[log.name], rng, sizes)
         if turn == rounds * 2 // 3:
             shutil.copytree(path, older, ignore=shutil.ignore_patterns("lock.mdb"))
     last = {log.name: log.state.last_seq for log in logs}
@@ -77,13 +88,15 @@ def build(folder: Path, name: str, options: StoreOptions, streams: int, rounds: 
     return Base(name, path, older, options, truth, last)
 
 
-def write(store: Store, log: Log, truth: dict[int, tuple[bytes, bytes]], rng: random.Random) -> None:
+def write(
+    store: Store, log: Log, truth: dict[int, tuple[bytes, bytes]], rng: random.Random, sizes: tuple[int, ...]
+) -> None:
     """Some messages more, now and then some fewer."""
     txn = store.begin()
-    for _ in range(rng.choice([1, 5, 60])):
+    for _ in range(rng.choice([1, 5, 60] if max(sizes) < PAGE else [1, 2, 5])):
         subject = b"s.%d" % rng.randrange(20)
-        payload = rng.randbytes(rng.choice([3, 40, 300, 300, 9000 if rng.random() < 0.1 else 100]))
-        seq = log.append(txn, subject, b"", payload, log.state.last_seq + 1)
+        payload = rng.randbytes(rng.choice([*sizes, 9000 if rng.random() < 0.1 else 100]))
+        seq = log.append(txn, subject, b"", payload, NOW_NS + log.state.last_seq)
         truth[seq] = subject, payload
     log.put_consumer(txn, "c", b"config", b"state %d" % log.state.last_seq)
     log.put_position(txn, b"origin", b"at %d" % log.state.last_seq)
@@ -403,6 +416,7 @@ def bases(folder: Path, seed: int) -> list[Base]:
         build(folder, "sealed", replace(keys=KEYS), 3, 30, rng),
         build(folder, "many", SMALL, 60, 8, rng),
         build(folder, "long", replace(committer="lmdb"), 2, 400, rng),
+        build(folder, "large", SMALL, 2, 40, random.Random(-seed), (20_000, 40_000)),
     ]
 
 
@@ -419,7 +433,9 @@ def play(cases: int, seed: int, only: int = -1, seconds: float = 1e9) -> tuple[C
             if time.monotonic() > until:
                 break
             rng = random.Random(seed * 1_000_003 + case)
-            base = rng.choice(stores)
+            base = rng.choice(stores[:-1])
+            if case % LARGE_EVERY == LARGE_EVERY // 2:
+                base = stores[-1]
             path = folder / "damaged"
             shutil.copytree(base.path, path, ignore=shutil.ignore_patterns("lock.mdb"))
             how = " and ".join(

@@ -10,7 +10,7 @@ import pytest
 
 from eyot_store import native, page_check
 from eyot_store.environment import messages_db_name
-from eyot_store.page_check import LEAF, OVERFLOW, WORD
+from eyot_store.page_check import HEADER_SIZE, LEAF, OVERFLOW, WORD
 from eyot_store.pages.layout import SEQUENCE_KEY
 from eyot_store.pages.pages import PageError, Pages
 from eyot_store.pages.survey import survey
@@ -56,6 +56,21 @@ def test_walking_finds_every_key_that_lmdb_finds(path: Path) -> None:
     pages, tree = tree_of(path, 2)
     found = [native.key_at(page, index) for page, _, _ in pages.walk(tree) for index in range(native.nodes_of(page))]
     assert found == wanted
+    pages.close()
+
+
+def test_a_damaged_length_takes_no_memory(path: Path) -> None:
+    pages = Pages(path / "data.mdb")
+    size = pages.file_size()
+    with (path / "data.mdb").open("rb") as file:
+        assert pages.run(3, 9000) == file.read()[3 * PAGE + HEADER_SIZE :][:9000]
+    for pgno, length in ((3, size), (3, (1 << 32) - 1), (1 << 60, 5), (size // PAGE, 1)):
+        assert pages.run(pgno, length) == b""
+    pages.close()
+    with (path / "data.mdb").open("r+b") as file:
+        file.truncate(5 << 30)
+    pages = Pages(path / "data.mdb")
+    assert pages.run(3, (1 << 32) - 1) == b""
     pages.close()
 
 
