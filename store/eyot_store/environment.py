@@ -28,9 +28,10 @@ import msgspec
 from eyot_store.directories import flush_directory, make_directories
 from eyot_store.errors import StoreError
 from eyot_store.options import MIB, StoreOptions
+from eyot_store.pages.errors import PageError
 from eyot_store.pages.layout import SEQUENCE_KEY, Tree
 from eyot_store.pages.mend import Examined, examine, store_exists
-from eyot_store.pages.pages import PageError, Pages
+from eyot_store.pages.pages import Pages
 from eyot_store.pages.survey import DELETED_STREAMS, deleted_number
 from eyot_store.records.codec import RecordCodec
 from eyot_store.records.record import pack_u64, seal, unpack_u64, unseal

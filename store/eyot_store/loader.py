@@ -14,7 +14,7 @@ from eyot_store.journal.marker import DOUBTED, Marker
 from eyot_store.journal.replay import replay
 from eyot_store.lmdb.batch import recount
 from eyot_store.lmdb.committer import LmdbCommitter
-from eyot_store.pages.pages import PageError
+from eyot_store.pages.errors import PageError
 from eyot_store.records.record import (
     CRC_SIZE,
     Counters,

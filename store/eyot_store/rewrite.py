@@ -28,8 +28,8 @@ from eyot_store.environment import (
 )
 from eyot_store.errors import StoreError
 from eyot_store.options import MIB, StoreOptions
+from eyot_store.pages.errors import PageError
 from eyot_store.pages.mend import examine, store_exists
-from eyot_store.pages.pages import PageError
 from eyot_store.records.record import Counters, pack_u64, seal, seq_of, unpack_u64, unseal
 from eyot_store.records.store_cipher import StoreKeys
 from eyot_store.stream_ids import next_stream_id, put_next_id

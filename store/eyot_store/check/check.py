@@ -39,9 +39,10 @@ from eyot_store.journal.high_water import UNKNOWN_END, decode_mark_record, read_
 from eyot_store.journal.journal import read_frames
 from eyot_store.journal.replay import frame_content
 from eyot_store.native import nodes_of
+from eyot_store.pages.errors import PageError
 from eyot_store.pages.layout import SEQUENCE_KEY
 from eyot_store.pages.mend import SALVAGED
-from eyot_store.pages.pages import PageError, Pages
+from eyot_store.pages.pages import Pages
 from eyot_store.pages.survey import deleted_number, stream_number, survey
 from eyot_store.records.codec import RecordCodec
 from eyot_store.records.record import (

@@ -12,8 +12,9 @@ from zlib import crc32
 
 from eyot_store.native import key_at, nodes_of
 from eyot_store.page_check import BIG, HEADER_SIZE, WORD, Buffer
+from eyot_store.pages.errors import PageError
 from eyot_store.pages.layout import Tree
-from eyot_store.pages.pages import PageError, Pages
+from eyot_store.pages.pages import Pages
 from eyot_store.records.record import CRC_RESIDUE, Counters, is_whole, pack_u64, salt_of, seq_of
 
 _ORDER = sys.byteorder

@@ -11,15 +11,14 @@ import msgspec
 
 from eyot_store.environment import Environment, counters_key, deleted_stream_key, messages_db_name
 from eyot_store.errors import StoreError
-from eyot_store.pages.layout import Tree
-from eyot_store.pages.pages import PageError, has_long_data
+from eyot_store.lmdb.long_records import long_head
+from eyot_store.pages.errors import PageError
+from eyot_store.pages.layout import Tree, has_long_data
 from eyot_store.records.codec import RecordCodec
 from eyot_store.records.record import (
-    LARGE_RECORD,
     Counters,
     StreamRecord,
     file_message_bytes,
-    head_of_long,
     pack_u64,
     seal,
     unpack_u64,
@@ -196,10 +195,7 @@ class Batch:
         """Remove a record of a stream of long ones without reading its payload; False: it is not there."""
         txn, db = self._txn, self._messages(stream_id)
         if subjects.counts(key):
-            environment = self._environment
-            plain = environment.store_cipher is None
-            beginning, size = environment.pages.beginning(tree, key) if plain else (b"", 0)
-            head = head_of_long(beginning, size) if size > LARGE_RECORD else None
+            head = long_head(self._environment, tree, key)
             if head is None:
                 value = txn.get(key, db=db)
                 if value is None:

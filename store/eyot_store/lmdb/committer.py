@@ -27,7 +27,7 @@ from eyot_store.environment import (
 from eyot_store.errors import StoreError
 from eyot_store.failure_propagation import FailurePropagation
 from eyot_store.lmdb.batch import Batch
-from eyot_store.pages.pages import PageError
+from eyot_store.pages.errors import PageError
 from eyot_store.records.record import Counters, pack_u64
 from eyot_store.subjects.batch_index import BatchIndex
 from eyot_store.subjects.index_writer import SLICE_BYTES, Indexes, Written

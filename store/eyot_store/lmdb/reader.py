@@ -13,9 +13,10 @@ import msgspec
 
 from eyot_store.environment import Environment, as_store_error
 from eyot_store.errors import StoreError
+from eyot_store.lmdb.long_records import long_head
 from eyot_store.native import count_bytes
-from eyot_store.pages.layout import Tree
-from eyot_store.pages.pages import PageError, SnapshotGoneError, has_long_data
+from eyot_store.pages.errors import PageError, SnapshotGoneError
+from eyot_store.pages.layout import Tree, has_long_data
 from eyot_store.reader import HEADS_NS_MAX, RECORDS_MAX, SCAN_BYTES_MAX, Reading, keep_within
 from eyot_store.record_run import Weighed
 from eyot_store.records.record import (
@@ -27,7 +28,6 @@ from eyot_store.records.record import (
     StoredMessage,
     decode_body,
     decode_head,
-    head_of_long,
     pack_u64,
     seq_of,
     unpack_u64,
@@ -148,15 +148,11 @@ class LmdbReader:
         return sorted(found) if long else found
 
     def _long_heads(self, tree: Tree | None, keys: list[bytes]) -> dict[bytes, LongHead]:
-        """Return the heads of long records, of which only the first page is read; of an encrypted one all is needed."""
-        out: dict[bytes, LongHead] = {}
-        if has_long_data(tree) and self._codec.opened is None:
-            for key in keys:
-                beginning, size = self._environment.pages.beginning(tree, key)
-                head = head_of_long(beginning, size) if size > LARGE_RECORD else None
-                if head is not None:
-                    out[key] = head
-        return out
+        """Return the heads of those records that `long_head` has."""
+        if not has_long_data(tree):
+            return {}
+        heads = ((key, long_head(self._environment, tree, key)) for key in keys)
+        return {key: head for key, head in heads if head is not None}
 
     @_reading
     def scan(
@@ -336,7 +332,7 @@ class LmdbReader:
             seq = seq_of(key)
             if len(out) + len(corrupt) >= limit or ((out or corrupt) and perf_counter_ns() > latest_ns):
                 return out, corrupt, seq
-            head = self._long_heads(tree, [key]).get(key)
+            head = long_head(self._environment, tree, key)
             subject = self._codec.subject(key, txn.get(key)) if head is None else head.subject
             if subject is None:
                 corrupt.append(seq)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from eyot_store.page_check import DB_SIZE, HEADER_SIZE, MAIN_KEY, NUMBER_KEY, WORD, Buffer
 
@@ -27,6 +27,8 @@ page_number = Struct(f"={_LETTER}").unpack_from
 _MAGIC = 0xBEEFC0DE
 _VERSION = 1
 _P_META = 0x08
+#: Data of more overflow pages, on average over a tree, are long.
+_SHORT_PAGES = 4
 
 
 class Db(NamedTuple):
@@ -133,3 +135,11 @@ def tree_name(name: bytes) -> str:
     """Return a database's name for messages."""
     text = name.decode("ascii", "replace")
     return "messages" if text.startswith("stream:") else f"database {text}"
+
+
+def has_long_data(tree: Tree | None) -> TypeGuard[Tree]:
+    """Return whether the data of a tree have several overflow pages on average.
+
+    py-lmdb touches all of them when a cursor comes to an entry; what needs only keys or the beginning asks `Pages` instead.
+    """
+    return tree is not None and tree.db.overflows > _SHORT_PAGES * tree.db.entries

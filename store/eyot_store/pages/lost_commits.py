@@ -20,8 +20,9 @@ import msgspec
 from eyot_store.errors import StoreError
 from eyot_store.native import check_page, data_at, is_branch, key_at, nodes_of
 from eyot_store.page_check import SUBTREE
+from eyot_store.pages.errors import PageError
 from eyot_store.pages.layout import EMPTY, NO_PAGE, SEQUENCE_KEY, Tree
-from eyot_store.pages.pages import PageError, Pages
+from eyot_store.pages.pages import Pages
 from eyot_store.records.record import CRC_RESIDUE, Counters, salt_of, seq_of, unseal
 
 _COUNTERS = b":counters"

@@ -26,10 +26,11 @@ import msgspec
 from eyot_store.errors import StoreError
 from eyot_store.native import child_at, data_at, key_at, nodes_of, search
 from eyot_store.page_check import HEADER_SIZE, WORD
+from eyot_store.pages.errors import PageError
 from eyot_store.pages.layout import EMPTY, Db, Meta, Tree, pack_db, pack_meta
 from eyot_store.pages.lost_commits import counted_anywhere, raise_to, stored_anywhere
 from eyot_store.pages.lost_entries import entries_anywhere
-from eyot_store.pages.pages import PageError, Pages
+from eyot_store.pages.pages import Pages
 from eyot_store.pages.survey import INDEX, SHARED, STREAMS, Survey, stream_number, survey
 from eyot_store.records.record import Counters, unpack_u64, unseal
 

@@ -20,7 +20,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeGuard
 
 from eyot_store.errors import StoreError
 from eyot_store.native import (
@@ -48,6 +47,7 @@ from eyot_store.page_check import (
     SUBTREE,
     Buffer,
 )
+from eyot_store.pages.errors import PageError, SnapshotGoneError
 from eyot_store.pages.layout import (
     HEADER,
     NO_PAGE,
@@ -55,6 +55,7 @@ from eyot_store.pages.layout import (
     Meta,
     Tree,
     db_of,
+    has_long_data,
     page_number,
     page_size_of,
     read_meta,
@@ -67,33 +68,9 @@ _KINDS = {MAIN_KEY: 1, ANY_KEY: 2, SEQUENCE_KEY: 3, NUMBER_KEY: 4}
 _WITHOUT_RUNS = 8
 _UNPROVEN_MAX = 64 << 20
 """Of longer data, the header of their first page must be sound before memory is taken for them."""
-_SHORT_PAGES = 4
-"""Data of so many overflow pages, on average over a tree, are read from the disk with the check of their leaf."""
 _LEAF_PAGES_MAX = 1024
-"""But no more than so many pages of one leaf."""
+"""Short data are read from the disk with the check of their leaf, but no more than so many pages."""
 _MAPPED = sys.maxsize > 1 << 32
-
-
-class PageError(StoreError):
-    """A damaged page: entries of `tree` from `low` on, and below `high` (None: to the end), are unreachable.
-
-    `whole`: the pages themselves are sound, but inconsistent.
-    """
-
-    def __init__(self, tree: str, pgno: int, why: str, low: bytes = b"", high: bytes | None = None) -> None:
-        super().__init__("corrupt", f"page {pgno} of its {tree} is damaged: {why}")
-        self.tree = tree
-        self.pgno = pgno
-        self.why = why
-        self.low = low
-        self.high = high
-
-
-class SnapshotGoneError(StoreError):
-    """The snapshot's meta page was overwritten meanwhile: start again."""
-
-    def __init__(self, txnid: int) -> None:
-        super().__init__("io", f"the meta page of commit {txnid} cannot be read")
 
 
 class Pages:
@@ -594,11 +571,3 @@ class Pages:
             if on_damage is None:
                 raise
             on_damage(error)
-
-
-def has_long_data(tree: Tree | None) -> TypeGuard[Tree]:
-    """Return whether the data of a tree have several overflow pages on average.
-
-    py-lmdb touches all of them when a cursor comes to an entry; what needs only keys or the beginning asks `Pages` instead.
-    """
-    return tree is not None and tree.db.overflows > _SHORT_PAGES * tree.db.entries

@@ -11,8 +11,9 @@ from struct import Struct
 from eyot_store.errors import StoreError
 from eyot_store.native import COMPILED, child_at, data_at, is_branch, key_at, mark_children, nodes_of
 from eyot_store.page_check import ANY_KEY, BIG, SUBTREE, WORD, Buffer
+from eyot_store.pages.errors import PageError
 from eyot_store.pages.layout import NO_PAGE, SEQUENCE_KEY, Meta, Tree, db_of, tree_name
-from eyot_store.pages.pages import PageError, Pages
+from eyot_store.pages.pages import Pages
 
 MESSAGES = b"stream:"
 DELETED_STREAMS = b"trash:"

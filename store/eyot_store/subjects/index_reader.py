@@ -11,7 +11,7 @@ import lmdb
 from eyot_store.environment import Environment
 from eyot_store.errors import StoreError
 from eyot_store.native import Change, SubjectTable
-from eyot_store.pages.pages import PageError
+from eyot_store.pages.errors import PageError
 from eyot_store.records.record import pack_u64, seq_of
 from eyot_store.subject_table import UNREAD
 from eyot_store.subjects.index import IndexHead

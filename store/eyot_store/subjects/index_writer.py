@@ -16,7 +16,7 @@ import msgspec
 from eyot_store.environment import Environment
 from eyot_store.errors import StoreError
 from eyot_store.native import Change, SubjectTable
-from eyot_store.pages.pages import PageError
+from eyot_store.pages.errors import PageError
 from eyot_store.records.record import pack_u64, seq_of
 from eyot_store.subjects.index import (
     CHANGE_ENTRIES,

@@ -10,7 +10,7 @@ import pytest
 from eyot_store import Log
 from eyot_store.check.check import check
 from eyot_store.lmdb import reader
-from eyot_store.pages.pages import has_long_data
+from eyot_store.pages.layout import has_long_data
 from eyot_store.records.record import LARGE_RECORD, encode_record, head_of_long
 from eyot_store.subjects.batch_index import BatchIndex
 from support.store.paged_store import tree_of

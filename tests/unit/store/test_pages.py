@@ -11,8 +11,9 @@ import pytest
 from eyot_store import native, page_check
 from eyot_store.environment import messages_db_name
 from eyot_store.page_check import HEADER_SIZE, LEAF, OVERFLOW, WORD
+from eyot_store.pages.errors import PageError
 from eyot_store.pages.layout import SEQUENCE_KEY
-from eyot_store.pages.pages import PageError, Pages
+from eyot_store.pages.pages import Pages
 from eyot_store.pages.survey import survey
 from eyot_store.records.record import pack_u64
 from support.store.paged_store import PAGE, leaves_of, make_paged_store, spoil, tree_of
