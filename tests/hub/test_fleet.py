@@ -119,9 +119,9 @@ def test_states(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
             status("a", 10, synced=True, backlog=0, rtt_ms=12.5),
             status("b", 10, synced=False, backlog=70, backlog_bytes=7000, oldest_s=99.0, store_error="disk full"),
             status("b", 10, synced=False, backlog=70, backlog_bytes=7000, oldest_s=99.0, store_error="disk full"),
-            status("c", 10, every_s=0.05),
             ("fleet.d.status", b"no status"),
             ("fleet.d.other", b"{}"),
+            status("c", 10, every_s=1e-6),  # overdue at once, and the last that bronze holds
         ]
     )
     config = fleet_config(streams.url, tmp_path, subjects=["fleet.*.status"], device="subject:2")
@@ -138,7 +138,7 @@ def test_states(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
     )
     assert behind["reported_error"] == "disk full"
     # What has not been ingested yet is not the device's silence.
-    streams.publish([status("c", 0, every_s=0.05)])
+    streams.publish([status("c", 0, every_s=1e-6)])
     (state,) = [row["state"] for row in Fleet(spark, config).run() if row["device"] == "c"]
     assert state == "behind"
     Ingest(spark, config).run(once=True, report=lambda _: None)
