@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from eyot_daemon.config.jetstream import EyotStoreOptions, JetStreamOptions
 from eyot_daemon.jetstream.engine import JetStream
 from eyot_daemon.jetstream.key_files import key_files, key_in
-from eyot_daemon.jetstream.retention.limits import machine_memory
 from eyot_daemon.jetstream.server_context import ReadThread
 from eyot_daemon.jetstream.sourcing.sourcing import Sourcing
+from eyot_daemon.machine import memory_bytes
 from eyot_daemon.process.banner import log_jetstream
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.turn.hand_over import HandOver
@@ -76,7 +76,7 @@ class RunningJetStream:
             self.options,
             sourcing=self.sourcing,
             beside=ReadThread(self._hand_over.soon),
-            machine_bytes=machine_memory(),
+            machine_bytes=memory_bytes(),
         )
         self._engine.start()
         self.broker.flush()

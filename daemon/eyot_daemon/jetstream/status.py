@@ -14,11 +14,11 @@ import msgspec
 
 from eyot_daemon.jetstream.account import JetStreamAccount
 from eyot_daemon.jetstream.config.rules import SERVER_LEVEL, SERVER_VERSION
-from eyot_daemon.jetstream.retention.limits import machine_memory
 from eyot_daemon.jetstream.running import RunningJetStream
 from eyot_daemon.jetstream.stream.info import stream_info
 from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_daemon.jetstream.stream_core import ConsumerPort
+from eyot_daemon.machine import memory_bytes
 from eyot_daemon.router.broker import Broker
 from eyot_daemon.router.providers import HealthzQuery, JetStreamErrors, Json, JszQuery, Providers, Unhealthy
 from eyot_daemon.turn.slices import Slices, in_slices
@@ -163,7 +163,7 @@ def store_failure(jetstream: RunningJetStream) -> str | None:
 def _config(jetstream: RunningJetStream) -> Json:
     options = jetstream.options
     config: Json = {
-        "max_memory": options.memory_max if options.memory_max >= 0 else machine_memory() // 4 * 3,
+        "max_memory": options.memory_max if options.memory_max >= 0 else memory_bytes() // 4 * 3,
         "max_storage": options.file_max if options.file_max >= 0 else _disk_bytes(jetstream) // 4 * 3,
         "store_dir": str(jetstream.path),
         "sync_interval": int(options.sync_interval_s * 1e9),

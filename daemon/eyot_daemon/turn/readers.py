@@ -26,6 +26,7 @@ from typing import Any, Protocol
 import trio
 
 from eyot_daemon.turn.backpressure import Gate
+from eyot_daemon.turn.busy_poll import POLL_S, BusyPoll
 
 log = logging.getLogger("eyot.transport")
 
@@ -100,6 +101,7 @@ class Readers:
         self._ready: Ready = []
         self._turn: list[Reader] = []  # read in the turn that is under way
         self._turn_bytes = 0
+        self._read_bytes = 0  # since the last wait
         self._one_by_one = False
         self._full: Gate | None = None  # the last that was asked for
         #: those that wait at a gate
@@ -187,7 +189,8 @@ class Readers:
             ended = monotonic()
             if ended > leave_at:
                 return
-            found = loop.wait(self._broker.due_in_s())
+            read_bytes, self._read_bytes = self._read_bytes, 0
+            found = loop.wait(self._broker.due_in_s(), read_bytes)
             if found is None:
                 return
             self._ready = found
@@ -201,7 +204,9 @@ class Readers:
         if reader is None:
             return
         try:
-            self._turn_bytes += reader.read()
+            size = reader.read()
+            self._turn_bytes += size
+            self._read_bytes += size
             self._turn.append(reader)
         except Exception:
             log.exception("reading failed")
@@ -243,6 +248,7 @@ class _Loop(trio.abc.Instrument):
     def __init__(self, ours: select.epoll, sockets: Iterable[int]) -> None:
         self._runnable = 0
         self._deadline = 0.0
+        self._busy_poll = BusyPoll()
         self._ours = ours
         self._both: select.epoll | None = None
         self._theirs = _epoll_of_trio()
@@ -280,20 +286,36 @@ class _Loop(trio.abc.Instrument):
         ready.reverse()
         return ready
 
-    def wait(self, due_in_s: float) -> Ready | None:
-        """Wait a little, but not beyond `due_in_s`, for readable sockets, as `look` returns them; None: Trio has something to do."""
+    def wait(self, due_in_s: float, read_bytes: int) -> Ready | None:
+        """Wait a little, but not beyond `due_in_s`, for readable sockets, as `look` returns them; None: Trio has something to do.
+
+        `read_bytes`: how many were read since the last wait.
+        """
         if self._both is None or self._runnable > 0:
             return None
         patience_s = min(self._deadline - monotonic(), due_in_s, LOOK_S)
         if patience_s <= 0:
             return None
-        ready = self._both.poll(patience_s, READY_MAX)
+        begun = monotonic()
+        ready: Ready = []
+        if self._busy_poll.is_due(read_bytes):
+            ready = self._poll_until(begun + min(patience_s, POLL_S))
+            self._busy_poll.polled(bool(ready))
+        ready = ready or self._both.poll(patience_s, READY_MAX)
+        self._busy_poll.waited(monotonic() - begun)
         if not ready:
             return None
         for fd, _ in ready:
             if fd == self._theirs:
                 return None
         ready.reverse()
+        return ready
+
+    def _poll_until(self, moment: float) -> Ready:
+        assert self._both is not None
+        ready: Ready = []
+        while not ready and monotonic() < moment:
+            ready = self._both.poll(0, READY_MAX)
         return ready
 
     def is_wanted(self, due_in_s: float) -> bool:

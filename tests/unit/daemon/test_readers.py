@@ -266,7 +266,7 @@ def test_a_crowd_shares_a_turn_until_trio_has_something_to_do(
         def look(self) -> list[tuple[int, int]]:
             return [(ours.fileno(), select.EPOLLIN)]
 
-        def wait(self, due_in_s: float) -> list[tuple[int, int]]:
+        def wait(self, due_in_s: float, read_bytes: int) -> list[tuple[int, int]]:
             return self.look()
 
     def read() -> None:
@@ -303,7 +303,7 @@ def test_a_socket_that_was_waited_for_and_is_alone_ends_its_turn_without_another
             self.looks += 1
             return []
 
-        def wait(self, due_in_s: float) -> list[tuple[int, int]] | None:
+        def wait(self, due_in_s: float, read_bytes: int) -> list[tuple[int, int]] | None:
             nonlocal now
             now += waited_s
             found, *rest = self.readable

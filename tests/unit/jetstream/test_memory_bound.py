@@ -3,11 +3,8 @@
 import tracemalloc
 from pathlib import Path
 
-import pytest
-
 from eyot_daemon.config.jetstream import JetStreamOptions
-from eyot_daemon.jetstream.retention import limits
-from eyot_daemon.jetstream.retention.limits import MESSAGE_OVERHEAD, MemoryBound, machine_memory
+from eyot_daemon.jetstream.retention.limits import MESSAGE_OVERHEAD, MemoryBound
 from support.jetstream.fixture import Fixture
 
 MIB = 1 << 20
@@ -69,16 +66,3 @@ def test_what_is_taken_is_not_added_up_for_every_message() -> None:
     bound = MemoryBound(1000 * MIB, taken)
     assert all(bound.has_room(1000, 1) for _ in range(10_000))
     assert looks < 3
-
-
-@pytest.mark.parametrize(("own", "above", "wanted"), [("max", "max", 0), ("1000", "max", 1000), ("2000", "1500", 1500)])
-def test_the_control_group_is_the_machine(tmp_path: Path, own: str, above: str, wanted: int) -> None:
-    proc, groups = tmp_path / "cgroup", tmp_path / "groups"
-    (groups / "system.slice" / "eyotd.service").mkdir(parents=True)
-    (groups / "system.slice" / "eyotd.service" / "memory.max").write_text(own + "\n")
-    (groups / "system.slice" / "memory.max").write_text(above + "\n")
-    proc.write_text("0::/system.slice/eyotd.service\n")
-    found = machine_memory(proc, groups)
-    assert found == wanted if wanted else found > 1 << 20
-    assert machine_memory(tmp_path / "none", groups) > 1 << 20
-    assert limits._group_limits(proc, groups) == [int(each) for each in (own, above) if each != "max"]

@@ -15,9 +15,7 @@ room is handed out before the streams are added up again.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from eyot_daemon.jetstream.stream_core import Batch
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
 
 #: Overhead of a message in memory beside subject, header and payload, bytes.
 MESSAGE_OVERHEAD: Final = 640
-_CGROUPS: Final = Path("/sys/fs/cgroup")
 
 
 class MemoryBound:
@@ -60,30 +57,6 @@ class MemoryBound:
             self._handed_out = max(room // 16, size)
         self._handed_out -= size
         return True
-
-
-def machine_memory(proc: Path = Path("/proc/self/cgroup"), cgroups: Path = _CGROUPS) -> int:
-    """Bytes of memory that this process may use at most."""
-    return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_group_limits(proc, cgroups)])
-
-
-def _group_limits(proc: Path, cgroups: Path) -> list[int]:
-    """`memory.max` of the process's control group and of those above it (cgroup v2)."""
-    try:
-        lines = proc.read_text().splitlines()
-    except OSError:
-        return []
-    path = next((line[3:].strip("/") for line in lines if line.startswith("0::")), "")
-    group, limits = cgroups / path, []
-    while group != cgroups and cgroups in group.parents:
-        try:
-            text = (group / "memory.max").read_text().strip()
-        except OSError:
-            text = ""
-        if text.isdigit():
-            limits.append(int(text))
-        group = group.parent
-    return limits
 
 
 #: Messages that one transaction reads (a few milliseconds).
