@@ -2,12 +2,14 @@
 
     LD_PRELOAD=capture.so python power_workload.py DIRECTORY TRACE SNAPSHOTS KIND TXNS SEED
 
-KIND: `journal` or `lmdb`, the committer; `sealed`: with a journal and encrypted; `beside`: with a journal, written beside the loop.
+KIND: `journal` or `lmdb`, the committer; `sealed`: with a journal and encrypted; `beside`: with a journal, written beside the loop;
+`long`: with a journal whose segments have room for long records (others of this size bypass the journal).
 
 Marks in the trace: transaction `n` is handed in: 2n; it is acknowledged: 2n + 1. SNAPSHOTS gets one line of JSON for each.
 """
 
 import ctypes
+import hashlib
 import json
 import random
 import sys
@@ -27,7 +29,10 @@ OPTIONS = StoreOptions(
     inline=True, map_size=64 * KIB, map_reserve=64 * KIB, journal_segment_bytes=16 * KIB, journal_segments=2
 )
 
-KINDS = ("journal", "lmdb", "sealed", "beside")
+KINDS = ("journal", "long", "lmdb", "sealed", "beside")
+#: share of the messages whose records have pages of their own in LMDB
+LONG_SHARE = 0.12
+LONG_MIN, LONG_MAX = 5 * KIB, 70 * KIB
 
 Snapshot = dict[str, Any]
 
@@ -39,6 +44,8 @@ def options_for(kind: str) -> StoreOptions:
     store_cipher._SCRYPT_LOG2_N = 4
     if kind == "sealed":
         return msgspec.structs.replace(OPTIONS, keys=store_cipher.StoreKeys(b"key"))
+    if kind == "long":
+        return msgspec.structs.replace(OPTIONS, journal_segment_bytes=256 * KIB)
     return msgspec.structs.replace(OPTIONS, committer="journal" if kind == "beside" else kind)
 
 
@@ -53,11 +60,19 @@ def snapshot(store: Store) -> Snapshot:
             "config": log.config.hex(),
             "last": log.state.last_seq,
             "bytes": log.state.bytes,
-            "messages": [[m.seq, m.ts_ns, m.subject.hex(), m.payload.hex()] for m in messages],
+            "messages": [[m.seq, m.ts_ns, m.subject.hex(), _shown(m.payload)] for m in messages],
             "consumers": [[name, config.hex(), state.hex()] for name, config, state in log.consumers()],
             "positions": sorted([key.hex(), value.hex()] for key, value in log.positions().items()),
         }
     return out
+
+
+def _shown(payload: bytes) -> str:
+    return payload.hex() if len(payload) < LONG_MIN else f"{len(payload)} bytes, {hashlib.sha256(payload).hexdigest()}"
+
+
+def _payload(rng: random.Random, *sizes: int) -> bytes:
+    return rng.randbytes(rng.randint(LONG_MIN, LONG_MAX) if rng.random() < LONG_SHARE else rng.choice(sizes))
 
 
 def change(store: Store, txn: Txn, rng: random.Random, number: int) -> None:
@@ -75,9 +90,9 @@ def change(store: Store, txn: Txn, rng: random.Random, number: int) -> None:
         second.set_config(txn, b"%d" % number)
         return
     for _ in range(rng.choice((1, 1, 2, 9))):
-        first.append(txn, b"a", b"", rng.randbytes(rng.choice((10, 200, 900))), number)
+        first.append(txn, b"a", b"", _payload(rng, 10, 200, 900), number)
     if rng.random() < 0.5:
-        second.append(txn, b"b", b"", rng.randbytes(rng.choice((10, 100, 5000))), number)
+        second.append(txn, b"b", b"", _payload(rng, 10, 100, 5000), number)
     _consume(txn, first, second, rng)
 
 
