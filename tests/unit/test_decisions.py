@@ -32,7 +32,7 @@ ACCEPTED = {
     "0019-sends-of-a-turn-by-two-threads": "6c1b6eb5021c0597",
     "0020-small-groups-are-written-beside-the-loop": "06e744ed009d55a9",
     "0021-the-collector-looks-at-each-object-once": "48b4690141bce3fd",
-    "0022-the-loop-polls-before-it-sleeps": "e7eca94066fa6f87",
+    "0022-the-loop-polls-before-it-sleeps": "0b5b1d06f321b743",
 }
 
 

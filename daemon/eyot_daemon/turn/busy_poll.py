@@ -8,7 +8,9 @@ It must not cost others anything, so it is used only if
 
 - the last `QUICK_MIN` waits were short. A few messages a second, and a message with its commit and acknowledgement, are
   fewer;
-- it finds something. After each time that it does not, twice as many short waits come first, up to `QUICK_MAX`;
+- it nearly always finds something. After each time that it does not, four times as many short waits come first, up to
+  `QUICK_MAX`, and half as many after each time that it does. Messages that come by chance, and not as answers, so have it only
+  when they keep the processor busy anyway;
 - little was read since the last wait. With many messages in flight, the clients and the committing thread need the
   processors, and what is found one by one is better handled together;
 - the process may use more than one processor. On a single one the peer could not even answer.
@@ -24,7 +26,7 @@ from eyot_daemon.machine import processors
 POLL_S: Final = 0.0003
 #: Short waits in a row before busy polling begins: at least, and at most.
 QUICK_MIN: Final = 8
-QUICK_MAX: Final = 1024
+QUICK_MAX: Final = 2048
 #: The most bytes read since the last wait.
 LIGHT_BYTES: Final = 8 * 1024
 
@@ -46,7 +48,7 @@ class BusyPoll:
 
     def polled(self, found: bool) -> None:
         """Note whether busy polling found something."""
-        self._quick_min = max(QUICK_MIN, self._quick_min // 2) if found else min(2 * self._quick_min, QUICK_MAX)
+        self._quick_min = max(QUICK_MIN, self._quick_min // 2) if found else min(4 * self._quick_min, QUICK_MAX)
 
     def waited(self, seconds: float) -> None:
         """Note how long a wait took, with its busy polling."""

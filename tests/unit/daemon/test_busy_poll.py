@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import socket
 from collections import Counter
+from random import Random
 
 import pytest
 import trio
@@ -42,14 +43,14 @@ def test_it_needs_a_processor_for_the_peer(processors: float) -> None:
 
 def test_what_finds_nothing_is_tried_less_and_less() -> None:
     poll, asked = BusyPoll(2), []
-    for _ in range(12):
+    for _ in range(8):
         asked.append(due_after(poll))
         poll.polled(found=False)
         poll.waited(LONG_S)
-    assert asked == [*(QUICK_MIN << times for times in range(8)), *[QUICK_MAX] * 4]
+    assert asked == [8, 32, 128, 512, *[QUICK_MAX] * 4]
     for _ in range(QUICK_MAX):
         poll.waited(SHORT_S)
-    for _ in range(7):
+    for _ in range(8):
         assert poll.is_due(0)
         poll.polled(found=True)
         poll.waited(SHORT_S)
@@ -64,6 +65,19 @@ def test_a_few_messages_a_second_never_have_it() -> None:
         for wait_s in (SHORT_S, SHORT_S, SHORT_S, SHORT_S, 0.01):
             assert not poll.is_due(200)
             poll.waited(wait_s)
+
+
+@pytest.mark.parametrize(("a_second", "share_max"), [(100, 0.0), (1_000, 0.001), (3_000, 0.01), (6_000, 0.1)])
+def test_messages_that_come_by_chance_hardly_have_it(a_second: int, share_max: float) -> None:
+    """Sensors that do not wait for each other: a gap, and 0.15 ms for the flush."""
+    poll, random, polled, waits = BusyPoll(2), Random(a_second), 0, 100_000
+    for _ in range(waits):
+        for wait_s in (random.expovariate(a_second), 0.00015):
+            if poll.is_due(200):
+                polled += 1
+                poll.polled(wait_s < POLL_S)
+            poll.waited(wait_s)
+    assert polled <= share_max * 2 * waits
 
 
 class Turns:
