@@ -243,6 +243,7 @@ class Server:
         self._jetstream.accounts_changed()
         if self._mqtt_server is not None:
             self._mqtt_server.jetstream_changed()
+        self._bridges.jetstream_changed()
 
     def _mqtt_sessions(self, account: str) -> AccountSessions:
         """Return the MQTT sessions of an account: bridges take topics in without a listener, too."""

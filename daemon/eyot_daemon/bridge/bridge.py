@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from eyot_daemon.router.broker import Broker
     from eyot_sync.link.dialer import Dialer
     from eyot_sync.link.state import LinkState
-    from eyot_sync.policy.stream_gate import Hold
 
 log = logging.getLogger("eyot.bridge")
 
@@ -57,6 +56,7 @@ LOOK_FOR_STREAMS_S = 1.0
 #: The last words of a connection leave within this time, seconds.
 _LAST_WORDS_S = 1.0
 _QOS2 = 2
+_JETSTREAM_CHANGED = "JetStream of the account went off or on"
 #: A remote that does not let the bridge in is asked again after this many times the usual interval.
 REFUSED_PAUSES = 10
 LOGIN_REFUSED = frozenset(
@@ -118,13 +118,15 @@ class Bridge:
             self._written,
         )
         self._forwarders = {name: Forwarder(context, name) for name in options.streams}
-        self._incoming: Incoming | None = None
-        if options.incoming:
-            account = broker.accounts[options.account]
-            rules = InRules(options.incoming)
-            incoming = IncomingContext(account, sessions(), options, rules, self.counters, self.state, self.wake)
-            self._incoming = Incoming(incoming)
+        self._sessions = sessions
+        self._incoming = self._new_incoming() if options.incoming else None
         self._look_for_streams()
+
+    def _new_incoming(self) -> Incoming:
+        options = self.options
+        account, rules = self.broker.accounts[options.account], InRules(options.incoming)
+        context = IncomingContext(account, self._sessions(), options, rules, self.counters, self.state, self.wake)
+        return Incoming(context)
 
     def _supervisor(self, dialer: Dialer) -> LinkSupervisor:
         options, broker = self.options, self.broker
@@ -188,6 +190,17 @@ class Bridge:
         """Have the writing task look for something to send."""
         self._wake.set()
 
+    @property
+    def _takes_in_no_more(self) -> bool:
+        return self._incoming is not None and self._incoming.is_over(self.broker.accounts.get(self.options.account))
+
+    def jetstream_changed(self) -> None:
+        """End a connection that can take in nothing any more; the next one takes in with JetStream as it is then."""
+        connection = self._connection
+        if self._takes_in_no_more and connection is not None and not connection.ended:
+            self.handle(connection, self._end(connection, _JETSTREAM_CHANGED))
+            self.wake()
+
     # -- a connection --------------------------------------------------------------------------------------------------
 
     async def run_link(
@@ -206,6 +219,8 @@ class Bridge:
             login = login_of(self.options, self._env)
             await self._ready_to_take_in()
             opened = await open_transport(counted, address, self.options)
+            if self._takes_in_no_more:
+                raise TransportError(_JETSTREAM_CHANGED)
             connection = self.begin_connection(login.user, login.password)
             await self._serve(opened, connection)
             established = connection.established
@@ -224,6 +239,8 @@ class Bridge:
     async def _ready_to_take_in(self) -> None:
         if self._incoming is None:
             return
+        if self._takes_in_no_more and self.options.account in self.broker.accounts:
+            self._incoming = self._new_incoming()
         await self._incoming.ready.wait()
         if self._incoming.failure:
             raise TransportError(f"nothing can be taken in: {self._incoming.failure}")
@@ -289,7 +306,7 @@ class Bridge:
             self.handle(connection, connection.tick(now))
             hold = self._gate.link_hold()
             if hold is not None:
-                self.handle(connection, self._end_for_policy(connection, hold))
+                self.handle(connection, self._end(connection, hold.reason))
             wait_s = self.pump(connection)
             self.broker.end_own_turn()
             data = connection.take_output()
@@ -320,11 +337,11 @@ class Bridge:
             return LOOK_AGAIN_S
         return min(LOOK_AGAIN_S, max(0.1, self._gate.ends_at_s() - self.broker.clock.now_ns() / 1e9))
 
-    def _end_for_policy(self, connection: BridgeConnection, hold: Hold) -> list[Event]:
-        """End the connection while a policy holds the link."""
+    def _end(self, connection: BridgeConnection, reason: str) -> list[Event]:
+        """End the connection for a reason of ours, such as a policy that holds the link."""
         if connection.established and not connection.ended:
             connection.disconnect()
-        return connection.lost(hold.reason)
+        return connection.lost(reason)
 
     def _crossed(self, size: int) -> None:
         """Count bytes on the wire, below TLS and WebSocket."""

@@ -103,18 +103,24 @@ class Incoming:
 
     def _open(self) -> None:
         if all(rule.qos != _QOS2 for rule in self._context.rules.rules) and self._context.options.qos != _QOS2:
-            self.failure = ""
-            self.ready.set()
+            self._context.sessions.when_open(self._is_ready)
             return
         opening = Opening(own_id(self._context.options.name), "\0bridge", _V5, False, NEVER, None)
         self._context.sessions.open(opening, self._opened)
 
     def _opened(self, opened: Opened) -> None:
-        self.failure = opened.text if opened.session is None else ""
         self._session = opened.session
         if opened.session is not None:
             self._held = self._context.sessions.store.held_ids(opened.session.record)
+        self._is_ready(opened.text if opened.session is None else "")
+
+    def _is_ready(self, failure: str) -> None:
+        self.failure = failure
         self.ready.set()
+
+    def is_over(self, account: Account | None) -> bool:
+        """Nothing can be taken in any more: JetStream went off, or `account`, which has the name now, is another one."""
+        return self._context.sessions.over or account is not self._context.account
 
     # -- connections ---------------------------------------------------------------------------------------------------
 

@@ -113,6 +113,7 @@ class BridgeService:
                 if bridge.state.waiting:
                     bridge.supervisor.wake()  # the policy that made it wait may be gone
                 bridge.wake()
+                bridge.jetstream_changed()
                 continue
             bridge.close()
             del self.bridges[name]
@@ -120,6 +121,11 @@ class BridgeService:
         for name in wanted:
             log.info("Reloaded: bridge %s begins", name)
         self._begin(list(wanted.values()))
+
+    def jetstream_changed(self) -> None:
+        """JetStream went off or on in accounts."""
+        for bridge in self.bridges.values():
+            bridge.jetstream_changed()
 
     def network_changed(self) -> None:
         """Connect now where a bridge waits for the network."""

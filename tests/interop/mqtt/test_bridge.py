@@ -148,6 +148,34 @@ def test_topics_are_taken_in_onto_flash(qos: int, tmp_path: Path) -> None:
             assert found == wanted
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_bridge_follows_jetstream_of_its_account(qos: int, tmp_path: Path) -> None:
+    """While JetStream is off, the broker keeps what it has for the bridge; when it is on again, all of it is taken in."""
+    bridge = f'account: A, topics {{ in: {{ filter: "cmd/#", local_prefix: "from/", qos: {qos} }} }}'
+    with Mosquitto(tmp_path / "mosquitto") as broker:
+        accounts = "accounts { A { jetstream: enabled, users: [ { user: a, password: a } ] } }\nno_auth_user: a"
+        on = config(f"mqtt://127.0.0.1:{broker.port}", bridge, more=accounts)
+        off = on.replace("A { jetstream: enabled", "A { jetstream: disabled")
+        with Eyotd(on, tmp_path) as server:
+            client = Nats(server)
+            client.stream("COMMANDS", ["from.cmd.>"])
+            until(lambda: link(server)["state"] == "up")
+            until(lambda: _publish_until_stored(broker, client))
+            for turn in range(2):
+                reload(server, off)
+                until(lambda: "MQTT needs JetStream" in (link(server)["last_error"] or ""))
+                for number in range(10):
+                    publish(broker.port, "cmd/x", f"{turn}-{number:02d}", qos)
+                reload(server, on)
+                for number in range(10, 20):
+                    publish(broker.port, "cmd/x", f"{turn}-{number:02d}", qos)
+            wanted = [("from.cmd.x", f"{turn}-{number:02d}") for turn in range(2) for number in range(20)]
+            until(lambda: len(_without_first(client)) >= len(wanted))
+            found = _without_first(client)
+            assert list(dict.fromkeys(found)) == wanted
+            assert found == wanted or qos < 2
+
+
 def _without_first(client: Nats) -> list[tuple[str, str]]:
     return [each for each in client.messages("COMMANDS") if each[1] != "begin"]
 
