@@ -6,7 +6,9 @@ of its records, and read only when somebody asks.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
+from operator import itemgetter
 
 from eyot_store.native import count_bytes
 from eyot_store.record_run import Weighed
@@ -30,7 +32,7 @@ class Added:
     def __init__(self, cost: int, header_cost: int) -> None:
         self._cost = cost
         self._header_cost = header_cost
-        self._known: dict[int, Weighed] = {}
+        self._known: list[Weighed] = []
         self._unread: list[tuple[Records, int, int]] = []  # records, begin, end
         self._first = self._last = 0
         self._number = 0
@@ -42,11 +44,21 @@ class Added:
         return seq is not None and self.get(seq) is not None
 
     def __iter__(self) -> Iterator[Weighed]:
-        return iter(list(self._read().values()))
+        return self.since(0)
+
+    def since(self, seq: int) -> Iterator[Weighed]:
+        """Yield the messages from `seq` on. Those before it cost nothing."""
+        if seq <= self._last:
+            known = self._read()
+            for index in range(self._index(seq), len(known)):
+                yield known[index]
 
     def get(self, seq: int) -> Weighed | None:
         """Return the message with this sequence; None if it is not one of these."""
-        return self._read().get(seq) if self._first <= seq <= self._last else None
+        if not self._first <= seq <= self._last:
+            return None
+        known = self._read()[self._index(seq)]
+        return known if known[0] == seq else None
 
     def came(self, records: Records, begin: int) -> None:
         """Note the messages of `records` from the index `begin` on. The list may grow, but these stay where they are."""
@@ -61,9 +73,16 @@ class Added:
         else:
             unread.append((records, begin, end))
 
-    def _read(self) -> dict[int, Weighed]:
-        unread, self._unread = self._unread, []
-        for records, begin, end in unread:
-            for each in count_bytes(records[begin:end], _UNCHECKED, None, self._cost, self._header_cost):
-                self._known[each[0]] = each
+    def _index(self, seq: int) -> int:
+        """Return where in what is read the messages >= `seq` begin; mostly there is no gap before them."""
+        known, at = self._known, seq - self._first
+        if 0 <= at < len(known) and known[at][0] == seq:
+            return at
+        return bisect_left(known, seq, key=itemgetter(0))
+
+    def _read(self) -> list[Weighed]:
+        if self._unread:
+            unread, self._unread = self._unread, []
+            for records, begin, end in unread:
+                self._known += count_bytes(records[begin:end], _UNCHECKED, None, self._cost, self._header_cost)
         return self._known

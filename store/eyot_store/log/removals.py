@@ -253,12 +253,13 @@ class LogRemovals:
         """Remove every live message up to `last`."""
         state = self._view.state
         before = state.messages
-        for part in list(self._view.parts):
-            for seq, subject, size in part.added:
-                if seq <= last and seq not in self._view.hidden:
-                    self._remove(txn, seq, subject, size, why)
+        first = state.first_seq
+        for seq, subject, size in list(self._view.staged_messages(first)):
+            if seq > last:
+                break
+            self._remove(txn, seq, subject, size, why)
         last = min(last, self._view.committed_seq)
-        first = self._view.next_live(1)
+        first = self._view.next_live(first)
         if first and first <= last:
             self._tell(txn, why, first, last, None)
             self._hide_range(txn, first, last)
@@ -336,13 +337,9 @@ class LogRemovals:
             seq = result.next_seq
 
     def _purge_filtered(self, txn: Txn, below_seq: int, subject_filter: bytes, keep: int, why: str) -> int:
-        if keep and is_literal(subject_filter):
-            excess = self._index.subject_count(subject_filter) - keep
-            if excess <= 0:
-                return 0  # a roll-up of a new subject: nothing is read to find its only message
-            if excess == 1 and not below_seq and self.remove(txn, self._oldest(txn, subject_filter, keep), why):
-                return 1  # a roll-up of another one
-        elif not any(True for _ in self._index.subjects().matching(subject_filter)):
+        if is_literal(subject_filter) and not (below_seq and keep):
+            return self._purge_subject(txn, below_seq, subject_filter, keep, why)
+        if not any(True for _ in self._index.subjects().matching(subject_filter)):
             return 0
         last = min(below_seq - 1, self._view.state.last_seq) if below_seq else self._view.state.last_seq
         filters = (subject_filter,)
@@ -357,6 +354,18 @@ class LogRemovals:
         for seq, subject, size in found:
             self._remove(txn, seq, subject, size, why)
         return len(found)
+
+    def _purge_subject(self, txn: Txn, below_seq: int, subject: bytes, keep: int, why: str) -> int:
+        """Remove messages of one subject, as every roll-up does: nothing is read to find that there is none, or which one.
+
+        An unreadable message whose subject nobody knows stays.
+        """
+        excess = self._index.subject_count(subject) - keep
+        for removed in range(excess):
+            seq = self._oldest(txn, subject, keep) if excess == 1 else self._index.first_seq_for(subject)
+            if not seq or 0 < below_seq <= seq or not self.remove(txn, seq, why):
+                return removed
+        return max(excess, 0)
 
     def _oldest(self, txn: Txn, subject: bytes, keep: int) -> int:
         """Return the oldest sequence of a subject with `keep` + 1 messages."""

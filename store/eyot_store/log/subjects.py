@@ -31,6 +31,7 @@ WALK_MAX = 1 << 14
 """Records that may be scanned in one go, some 15 milliseconds."""
 _SMALL_BYTES = 256  # of a record, in the numbers of how many may be looked at in one go
 _LARGE_MIN = 4
+_SEARCHED_FIRST = 64  # of a search for a subject's oldest message, in its first read; each read doubles
 
 _TRACK_READS = 32  # in one slice of tracking, if it is quick enough
 _SLICE_NS = 5_000_000
@@ -41,7 +42,7 @@ _INDEX_RECORDS = 4  # of one slice of an index: some five thousand subjects
 class SubjectIndex:
     """Counts and sequences of a log, by subject."""
 
-    __slots__ = ("_view", "loaded", "on_slow", "points", "tracking")
+    __slots__ = ("_missed", "_view", "loaded", "on_slow", "points", "tracking")
 
     def __init__(self, view: LogView) -> None:
         self._view = view
@@ -51,6 +52,8 @@ class SubjectIndex:
         self.tracking: Tracking | None = None
         #: Places in the log below which the number of messages is known; updated by removals and restorations.
         self.points = Points()
+        #: Records that searches for oldest messages looked at in vain, since the counters were loaded.
+        self._missed = 0
         #: Called where tracking would help; the listener calls `track_some` until it returns True. None: track at once.
         self.on_slow: Callable[[], None] | None = None
 
@@ -84,19 +87,7 @@ class SubjectIndex:
         known = self.subjects().table.get(subject)
         if known is None:
             return 0
-        first = known[1]
-        if first > 0:
-            return first
-        seq = max(-first, self._view.floor)
-        first = self._look_among_staged(subject, known)
-        if not first and self.on_slow is not None and self._view.committed_seq - seq >= KEYS_MAX:
-            heads, _, _ = self._view.records.heads(seq, self._view.committed_seq, KEYS_MAX)
-            first = next((at for at, each in heads if each == subject and not self._view.is_hidden(at)), 0)
-            if not first:
-                self.on_slow()
-                return None
-            self._first_is(subject, first)
-        return first or self._search_first(subject, known)
+        return known[1] if known[1] > 0 else self._search_first(subject, known, soon=True)
 
     def subject_totals(self, subject_filter: bytes = b">") -> Iterable[tuple[bytes, int]]:
         """(subject, messages) of every subject the filter matches; staged messages count."""
@@ -119,7 +110,7 @@ class SubjectIndex:
         known = self.subjects().table.get(subject)
         if known is None:
             return 0
-        return known[1] if known[1] > 0 else self._search_first(subject, known)
+        return known[1] if known[1] > 0 else self._search_first(subject, known) or 0
 
     def last_seq_for(self, subject: bytes) -> int:
         """Newest sequence of a literal subject, staged messages included; 0 = none."""
@@ -189,6 +180,7 @@ class SubjectIndex:
     def reload(self, subjects: Subjects | None) -> None:
         """Replace everything by `subjects`."""
         self.loaded, self.tracking = subjects, None
+        self._missed = 0
         self.points.clear()
 
     def discard(self, subject: bytes, seq: int) -> None:
@@ -332,34 +324,50 @@ class SubjectIndex:
         if known is not None:
             table.set_ends(subject, seq, known[2])
 
-    def _look_among_staged(self, subject: bytes, known: Numbers) -> int:
-        """If all messages of a subject are staged (a bucket's key that was put twice in a turn), the oldest of them; else 0."""
-        staged = [at for at, found, _ in self._view.staged_messages() if found == subject]
-        if len(staged) != known[0]:
-            return 0
-        self._first_is(subject, staged[0])
-        return staged[0]
+    def _search_first(self, subject: bytes, known: Numbers, *, soon: bool = False) -> int | None:
+        """Search a subject's oldest message from its lower bound. Have the log tracked once searches look at much.
 
-    def _search_first(self, subject: bytes, known: Numbers) -> int:
-        """Search a subject's oldest message from its lower bound; track the log if it is far."""
-        seq = max(-known[1], self._view.floor)
-        near = True
-        while seq <= self._view.committed_seq:
-            heads, _, seq = self._view.records.heads(seq, self._view.committed_seq, KEYS_MAX)
+        `soon`: return None where that is so, and `on_slow` has been called.
+        """
+        view = self._view
+        begun = seq = max(-known[1], view.floor)
+        number = min(_SEARCHED_FIRST, KEYS_MAX)
+        while seq <= view.committed_seq:
+            heads, _, seq = view.records.heads(seq, view.committed_seq, number)
             for at, found in heads:
-                if found == subject and not self._view.is_hidden(at):
+                if found == subject and not view.is_hidden(at):
                     self._first_is(subject, at)
                     return at
-            if near and self._view.state.messages <= TRACKED_MESSAGES_MAX:
-                if self.on_slow is None:
-                    tracked = self.track().table.get(subject)
-                    return tracked[1] if tracked else 0
-                self.on_slow()
-            near = False
-        first = next((at for at, found, _ in self._view.staged_messages() if found == subject), 0)
-        if first:
-            self._first_is(subject, first)
-        return first
+            self._missed += len(heads)
+            if self._have_tracked(seq - begun, soon=soon):
+                return None if soon else self.first_seq_for(subject)
+            number = min(number * 2, KEYS_MAX)
+        for looked_at, (at, found, _) in enumerate(view.staged_messages(begun)):
+            if found == subject:
+                self._missed += looked_at
+                self._first_is(subject, at)
+                return at
+        return 0
+
+    def _have_tracked(self, passed: int, *, soon: bool) -> bool:
+        """Have the log tracked if a search that passed so many sequences takes long, or all searches together do.
+
+        Those do when they looked in vain at more records than tracking reads. Returns whether the search has to end: the log
+        is tracked, or will be and the caller waits for that (`soon`).
+        """
+        messages = self._view.state.messages
+        trackable = messages <= TRACKED_MESSAGES_MAX
+        too_many = trackable and self._missed > max(messages, KEYS_MAX)
+        if passed < KEYS_MAX and not too_many:
+            return False
+        if self.on_slow is not None:
+            self.on_slow()
+            if soon:
+                return True
+        if (self.on_slow is None and trackable) or too_many:
+            self.track()
+            return True
+        return False
 
     def _search_last(self, subject: bytes, *, above: int = 0, staged: bool = True) -> int:
         """Search a subject's newest message, backwards."""

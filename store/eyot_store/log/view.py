@@ -76,7 +76,7 @@ class LogView:
         seq = self.next_live(from_seq)
         if seq:
             return seq
-        return next((seq for seq, _, _ in self.staged_messages() if seq >= from_seq), 0)
+        return next((seq for seq, _, _ in self.staged_messages(from_seq)), 0)
 
     def time_of(self, seq: int) -> int:
         try:
@@ -139,12 +139,12 @@ class LogView:
             if len(chunk) < KEYS_MAX:
                 break
             seq = chunk[-1] + 1
-        yield from (seq for seq, _, _ in list(self.staged_messages()) if seq >= from_seq)
+        yield from (seq for seq, _, _ in list(self.staged_messages(from_seq)))
 
-    def staged_messages(self) -> Iterator[tuple[int, bytes, int]]:
-        """(seq, subject, bytes counted) of staged messages that nothing staged removes again, ascending."""
+    def staged_messages(self, from_seq: int = 0) -> Iterator[tuple[int, bytes, int]]:
+        """(seq, subject, bytes counted) of staged messages from `from_seq` on that nothing staged removes again, ascending."""
         for part in self.parts:
-            yield from (each for each in part.added if each[0] not in self.hidden)
+            yield from (each for each in part.added.since(from_seq) if each[0] not in self.hidden)
 
     def _staged(self, seq: int) -> StoredMessage | None:
         """Return the staged message at `seq`."""

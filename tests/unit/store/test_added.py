@@ -51,6 +51,7 @@ def test_it_answers_as_a_table_of_all_messages_does(seed: int) -> None:
             if rng.random() < 0.5:
                 assert added.get(asked) == table.get(asked)
                 assert (asked in added) is (asked in table)
+                assert list(added.since(asked)) == [table[seq] for seq in sorted(table) if seq >= asked]
     assert None not in added
     assert list(added) == [table[seq] for seq in sorted(table)]
 

@@ -236,8 +236,6 @@ def test_a_roll_up_of_a_new_subject_reads_nothing(store: Store, log: Log, monkey
     assert reads == []
     log.append(txn, b"old", b"", b"", 200)
     assert log.purge(txn, subject_filter=b"old", keep=1) == 50
-    assert reads != []
-    reads.clear()
     for turn in range(3):
         for number in range(20):
             log.append(txn, b"new.%d" % number, b"", b"", 300 + number)
