@@ -38,7 +38,8 @@ def make_key(folder: Path, name: str, passphrase: str = "") -> Path:
         subprocess.run([*gpg, "--armor", "--export-secret-keys"], stdout=subprocess.PIPE, check=True).stdout
     )
     subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], check=True)
-    shutil.rmtree(home)
+    # The agent removes its sockets while it ends: rm takes no offence at what is gone already.
+    subprocess.run(["rm", "-rf", str(home)], check=True)
     return key
 
 
