@@ -190,7 +190,8 @@ class SocketTransport:
             self._direct = None
         if self._session is not None:
             self._turn.readers.remove(self._sock)
-            trio.lowlevel.notify_closing(self._sock)
+            if self._draining:  # the only one who waits for the socket in Trio
+                trio.lowlevel.notify_closing(self._sock)
             self._call.set()
 
     async def run(self, session: Session) -> None:
@@ -217,7 +218,6 @@ class SocketTransport:
                     await self._say_last_words(session)
             finally:
                 session.out.clear()
-                trio.lowlevel.notify_closing(self._sock)
                 with suppress(OSError):
                     self._sock.close()
                 self._limits.lagging.discard(self)

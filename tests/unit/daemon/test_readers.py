@@ -6,8 +6,9 @@ import math
 import select
 import socket
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -436,3 +437,91 @@ async def test_a_read_may_be_large_first_in_a_turn_and_while_nothing_is_full() -
             assert await brought(b"1", b"2") == [False, False]
             full[0] = False
             assert await brought(b"4") == [True]
+
+
+@asynccontextmanager
+async def crowd(
+    count_: int, read: Callable[[Readers, int, socket.socket], object]
+) -> AsyncIterator[tuple[Readers, list[socket.socket]]]:
+    """So many watched sockets, each of which `read` is called for with its number; and the peers' ends. Nobody reads yet."""
+    readers, theirs = Readers(Turns()), []
+    with ExitStack() as stack, trio.fail_after(20):
+        for number in range(count_):
+            ours, peer = stack.enter_context(pair())
+            readers.add(ours, Reading(partial(read, readers, number, ours)))
+            theirs.append(peer)
+        async with trio.open_nursery() as nursery:
+            yield readers, theirs
+            nursery.start_soon(readers.run)
+            while len(readers):
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_crowd_that_hangs_up_does_not_hold_up_who_came_after_it() -> None:
+    order: list[int] = []
+
+    def read(readers: Readers, number: int, ours: socket.socket) -> None:
+        order.append(number)
+        if number == last or not ours.recv(100):
+            readers.remove(ours)
+
+    last = 400
+    async with crowd(last + 1, read) as (_, theirs):
+        for peer in theirs[:last]:
+            peer.close()
+        theirs[last].send(b"alive")
+    assert order == [last, *range(last)]
+
+
+async def test_what_a_crowd_sent_before_it_hung_up_is_read_in_order() -> None:
+    got: list[int] = []
+
+    def read(readers: Readers, number: int, ours: socket.socket) -> None:
+        if ours.recv(100):
+            got.append(number)
+        else:
+            readers.remove(ours)
+
+    async with crowd(100, read) as (_, theirs):
+        for peer in theirs:
+            peer.send(b"last words")
+            peer.close()
+    assert got == list(range(100))
+
+
+async def test_an_end_that_was_not_read_is_read_again() -> None:
+    calls: Counter[int] = Counter()
+
+    def read(readers: Readers, number: int, ours: socket.socket) -> None:
+        calls[number] += 1
+        if number % 2 or calls[number] == 3:
+            readers.remove(ours)
+
+    async with crowd(100, read) as (_, theirs):
+        for peer in theirs:
+            peer.close()
+    assert calls == {number: 1 if number % 2 else 3 for number in range(100)}
+
+
+async def test_who_is_removed_while_it_is_set_aside_is_not_read() -> None:
+    read_: set[int] = set()
+    sockets: dict[int, socket.socket] = {}
+
+    def read(readers: Readers, number: int, ours: socket.socket) -> None:
+        read_.add(number)
+        readers.remove(ours)
+        for other in [each for each in sockets if each % 2]:
+            readers.remove(sockets.pop(other))
+
+    async with crowd(400, read) as (readers, theirs):
+        sockets.update(enumerate(ours_of(readers)))
+        for peer in theirs:
+            peer.close()
+    assert len([number for number in read_ if number % 2]) <= 1
+    assert {number for number in range(400) if number % 2 == 0} <= read_
+
+
+def ours_of(readers: Readers) -> list[socket.socket]:
+    """The sockets that are watched, as they were added."""
+    return [reader.function.args[2] for reader in readers._readers.values()]  # type: ignore[attr-defined]
