@@ -60,3 +60,29 @@ def test_what_was_deleted_before_it_was_on_flash_stays_deleted(
         assert _subscriptions(fixture) == before, order
         assert not [record.getMessage() for record in caplog.records if record.levelname == "ERROR"], order
     assert not list(fixture.store.streams())
+
+
+def test_each_message_that_a_stream_takes_is_answered(tmp_path: Path) -> None:
+    """A publisher whose message came behind the request for the stream's deletion, in one read, waited for an answer in vain."""
+    fixture = ConsumerFixture(tmp_path)
+    refused = 0
+    for order in product(["delete", "create", "purge", "publish", "turn"], repeat=4):
+        fixture.create(subjects=["s.>"], allow_msg_schedules=True)
+        replies = []
+        for step in order:
+            if step == "turn":
+                fixture.broker.flush()
+            elif step != "publish":
+                words, body = REQUESTS[step]
+                data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+                fixture.publish(f"$JS.API.{words}".encode(), data)
+            elif b"s.>" in _subscriptions(fixture):
+                replies.append(fixture.publish(b"s.x", b"x"))
+        fixture.commit()
+        fixture.run_on()
+        answers = [fixture.answer(reply) for reply in replies]
+        assert all(answers), order
+        refused += sum(b'"err_code":10059' in answer for answer in answers if answer)
+        fixture.request("STREAM.DELETE.S")
+        fixture.run_on()
+    assert refused

@@ -34,7 +34,7 @@ from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_store.errors import StoreError
 from eyot_wire.frames import Published
 from eyot_wire.jetstream.copied_run import CopiedMessage
-from eyot_wire.jetstream.error_codes import JSStreamStoreFailedF
+from eyot_wire.jetstream.error_codes import JSStreamNotFoundErr, JSStreamStoreFailedF
 from eyot_wire.jetstream.errors import ApiError, error
 from eyot_wire.jetstream.model import StreamConfig, encode
 from eyot_wire.native import IngestQueue
@@ -81,7 +81,7 @@ class Stream:
         self.wall_clock = server.wall_clock
         options = server.options
         core = self.core = StreamCore(account, server.store, stream_log, config, options.domain, self._settled)
-        self._ended = False
+        self._ended = self._deleted = False
         self._failing = ""  # the reason of the last commit's failure
         self._consumers: dict[str, ConsumerPort] = {}
         self._woken: dict[str, ConsumerPort] = {}  # those that commits wake, by name
@@ -211,7 +211,7 @@ class Stream:
     def delete(self, done: CommitCallback) -> None:
         """Remove the stream and all it holds; `done` is called when that is on flash."""
         self._unsubscribe_all()
-        self.core.live, self._ended = False, True
+        self.core.live, self._ended, self._deleted = False, True, True
         self._end_timers()
         retire(
             self.broker.later_turns,
@@ -315,7 +315,10 @@ class Stream:
     def flush(self) -> None:
         """End of the turn: ingest the queued messages."""
         messages = self.ingest_queue.take()
-        if not messages or not self.core.live:
+        if not messages:
+            return
+        if not self.core.live:
+            self._refuse_late(messages)
             return
         messages = self.ingest_limiter.admitted(messages)
         if messages:
@@ -323,6 +326,16 @@ class Stream:
         gate = self.ingest_limiter.shut_gate()
         if gate is not None:
             self.broker.hold_back(gate)
+
+    def _refuse_late(self, messages: Sequence[Published]) -> None:
+        """Answer publishers of the turn that deleted the stream: their messages came after the request for that."""
+        if not self._deleted:
+            return
+        refused = error(JSStreamNotFoundErr)
+        self.core.reject(refused, len(messages))
+        for message in messages:
+            if message.reply:
+                self.account.publish(message.reply, payload=self.core.refusal(refused))
 
     def store_scheduled(self, due: Sequence[Due], now_ns: int) -> None:
         """Store the messages that due schedules make."""
