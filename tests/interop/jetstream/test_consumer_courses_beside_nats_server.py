@@ -136,6 +136,7 @@ def shown(deliveries: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return [each[:-1] for each in deliveries]
 
 
+PATIENCE_S = 60
 Course = Callable[[Client, Random], Iterator[Any]]
 #: Wall clock times between two messages, for both servers' courses.
 Moments = list[str]
@@ -233,14 +234,16 @@ def _at_rest(client: Client, waiting: list[tuple[Any, ...]]) -> Iterator[Any]:
 def promotes_a_mirror(client: Client, rng: Random) -> Iterator[Any]:
     """A mirror becomes a stream of its own, under its origin's subjects, with the sequences that it has."""
     yield client.api("STREAM.CREATE.O", {"name": "O", "subjects": ["o.*"]})
-    for number in range(rng.randrange(0, 6)):
+    count = rng.randrange(0, 6)
+    for number in range(count):
         yield client.ask("o.a", b"%d" % number)
-    mirror = {
-        "name": "M",
-        "mirror": {"name": "O"} | rng.choice([{}, {}, {"filter_subject": "o.a"}, {"opt_start_seq": 3}]),
-    }
+    part = rng.choice([{}, {}, {"filter_subject": "o.a"}, {"opt_start_seq": 3}])
+    mirror = {"name": "M", "mirror": {"name": "O"} | part}
     yield client.api("STREAM.CREATE.M", mirror)["config"]
-    time.sleep(0.5)
+    wanted, until = max(0, count - 2) if "opt_start_seq" in part else count, time.monotonic() + PATIENCE_S
+    while client.api("STREAM.INFO.M")["state"]["messages"] < wanted:
+        assert time.monotonic() < until, "the mirror does not get everything"
+        time.sleep(0.02)
     yield client.api("STREAM.INFO.M")["state"]
     yield client.api("STREAM.UPDATE.M", {"name": "M", "subjects": ["o.*"]})
     if rng.random() < 0.8:

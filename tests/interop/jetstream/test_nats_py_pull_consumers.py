@@ -172,9 +172,14 @@ async def nak_and_delayed_nak(t: Table) -> Any:
     await t.fill(2)
     await t.consumer(ack_policy="explicit")
     first = await t.pull(b"2")
+    # The request waits before anything is due, so that the order does not depend on when it comes.
+    inbox = t.nc.new_inbox()
+    sub = await t.nc.subscribe(inbox)
+    await t.nc.publish(f"$JS.API.CONSUMER.MSG.NEXT.{t.name}.C", b'{"batch":2,"expires":20000000000}', reply=inbox)
+    await t.nc.flush()
     await first[0].nak(delay=0.6)
     await first[1].nak()
-    again = await t.pull({"batch": 2, "expires": 2 * S}, until=1.2, count=2)
+    again = await collect(sub, until=20.0, count=2)
     return deliveries(first), deliveries(again)
 
 
