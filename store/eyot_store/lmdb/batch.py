@@ -11,9 +11,9 @@ import msgspec
 
 from eyot_store.environment import Environment, counters_key, deleted_stream_key, messages_db_name
 from eyot_store.errors import StoreError
-from eyot_store.lmdb.long_records import long_head
+from eyot_store.lmdb.long_records import remove_long
 from eyot_store.pages.errors import PageError
-from eyot_store.pages.layout import Tree, has_long_data
+from eyot_store.pages.layout import has_long_data
 from eyot_store.records.codec import RecordCodec
 from eyot_store.records.record import (
     Counters,
@@ -179,7 +179,7 @@ class Batch:
             if key in self._passed:
                 self._passed.discard(key)
             elif has_long_data(tree):
-                if not self._remove_long(stream_id, subjects, tree, key):
+                if not remove_long(environment, self._txn, self._messages(stream_id), tree, key, subjects):
                     continue
             elif not find(key):
                 continue
@@ -190,20 +190,6 @@ class Batch:
             removed += 1
             size += counted
         self._subtract(stream_id, removed, size)
-
-    def _remove_long(self, stream_id: int, subjects: BatchIndex, tree: Tree, key: bytes) -> bool:
-        """Remove a record of a stream of long ones without reading its payload; False: it is not there."""
-        txn, db = self._txn, self._messages(stream_id)
-        if subjects.counts(key):
-            head = long_head(self._environment, tree, key)
-            if head is None:
-                value = txn.get(key, db=db)
-                if value is None:
-                    return False
-                subjects.went(key, value)
-            else:
-                subjects.went_from(key, head.subject)
-        return bool(txn.delete(key, db=db))
 
     def _purge(self, stream_id: int, data: tuple[int, int, int]) -> None:
         """Move the floor at once; `LmdbCommitter.tidy` removes the records below in steps."""

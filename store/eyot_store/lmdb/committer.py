@@ -27,7 +27,9 @@ from eyot_store.environment import (
 from eyot_store.errors import StoreError
 from eyot_store.failure_propagation import FailurePropagation
 from eyot_store.lmdb.batch import Batch
+from eyot_store.lmdb.long_records import remove_long
 from eyot_store.pages.errors import PageError
+from eyot_store.pages.layout import Tree, has_long_data
 from eyot_store.records.record import Counters, pack_u64
 from eyot_store.subjects.batch_index import BatchIndex
 from eyot_store.subjects.index_writer import SLICE_BYTES, Indexes, Written
@@ -334,11 +336,7 @@ class LmdbCommitter:
             self._look_ahead(lmdb_txn, stream_id, pack_u64(floor), records)
             subjects = BatchIndex(self._environment, self._indexes, lmdb_txn, stream_id)
 
-            def going(key: bytes, value: bytes) -> None:
-                if subjects.counts(key):
-                    subjects.went(key, value)
-
-            done, all_gone = self._trim(lmdb_txn, db, pack_u64(floor), records, going)
+            done, all_gone = self._trim(lmdb_txn, stream_id, db, pack_u64(floor), records, subjects)
             if all_gone and self._indexes.covered(stream_id):
                 written: Written | None = self._indexes.wipe(lmdb_txn, stream_id, floor - 1)
             else:
@@ -361,7 +359,7 @@ class LmdbCommitter:
             with environment.lock:
                 db = environment.lmdb.open_db(messages_db_name(stream_id), txn=lmdb_txn, create=False)
             self._look_ahead(lmdb_txn, stream_id, _ABOVE_ALL, records)
-            done, _ = self._trim(lmdb_txn, db, _ABOVE_ALL, records)
+            done, _ = self._trim(lmdb_txn, stream_id, db, _ABOVE_ALL, records)
             if done:
                 with environment.lock:
                     lmdb_txn.drop(db, delete=True)
@@ -434,14 +432,16 @@ class LmdbCommitter:
                 if error.reason != "full":
                     raise
 
-    @staticmethod
     def _trim(
-        lmdb_txn: Any, db: Any, floor: bytes, records: int, going: Callable[[bytes, bytes], None] | None = None
+        self, lmdb_txn: Any, stream_id: int, db: Any, floor: bytes, records: int, subjects: BatchIndex | None = None
     ) -> tuple[bool, bool]:
-        """Delete up to `records` records below `floor`, passing each to `going` first, and then up to `SLICE_BYTES` of them.
+        """Delete up to `records` records below `floor`, or those that make it `SLICE_BYTES`; count them in `subjects`.
 
-        Returns whether none is left there, and whether all records were dropped at once (then `going` saw none).
+        Returns whether none is left there, and whether all records were dropped at once (then none was counted).
         """
+        tree = self._environment.base_tree(lmdb_txn, stream_id)
+        if tree is not None and has_long_data(tree):
+            return self._trim_long(lmdb_txn, db, tree, floor, records, subjects)
         cursor = lmdb_txn.cursor(db)
         if cursor.last() and cursor.key() < floor and records >= _TIDY_RECORDS:
             cursor.close()
@@ -452,13 +452,30 @@ class LmdbCommitter:
         while found and cursor.key() < floor:
             if not records or size >= SLICE_BYTES:
                 return False, False
-            if going is not None:
+            if subjects is not None:
                 key, value = cursor.item()
                 size += len(value)
-                going(key, value)
+                if subjects.counts(key):
+                    subjects.went(key, value)
             found = cursor.delete()
             records -= 1
         return True, False
+
+    def _trim_long(
+        self, lmdb_txn: Any, db: Any, tree: Tree, floor: bytes, records: int, subjects: BatchIndex | None
+    ) -> tuple[bool, bool]:
+        """As `_trim`, of a tree of long records: a cursor would read the payload of each."""
+        pages = self._environment.pages
+        if pages.last_key(tree) < floor and records >= _TIDY_RECORDS:
+            lmdb_txn.drop(db, delete=False)
+            return True, True
+        keys = [key for key in pages.keys_from(tree, b"", floor, records) if key < floor]
+        size = 0
+        for key in keys:
+            if size >= SLICE_BYTES:
+                return False, False
+            size += remove_long(self._environment, lmdb_txn, db, tree, key, subjects)
+        return len(keys) < records, False
 
 
 def _bytes_of(txns: Sequence[Txn]) -> int:

@@ -135,8 +135,8 @@ class LogRemovals:
     ) -> int:
         """Stage the removal of all messages, those below `below_seq`, or those matching `subject_filter` (also with `below_seq`).
 
-        The newest `keep` of them stay. Returns the number of removed messages. Reads what it removes, except when it
-        removes everything.
+        The newest `keep` of them stay. Returns the number of removed messages. Reads what it removes, but no long payloads,
+        and nothing when it removes everything.
         """
         if subject_filter not in (b"", b">"):
             return self._purge_filtered(txn, below_seq, subject_filter, keep, why)
@@ -206,6 +206,10 @@ class LogRemovals:
                 if found is not None:
                     return found[1:]
             return None
+        weighed = self.count_bytes((seq,))
+        if weighed:
+            return weighed[0][1:]
+        # It is unreadable, or there is none.
         message = self._view.get(seq)
         if message is None:
             return None
@@ -289,7 +293,7 @@ class LogRemovals:
         """Keep only messages from `first` on in the subjects' counters; return their number and size, staged ones included."""
         messages = bytes_ = 0
         subjects = Subjects()
-        for seq, subject, size in self._live_between(first, self._view.committed_seq):
+        for seq, subject, size in self._all_between(first, self._view.committed_seq):
             messages += 1
             bytes_ += size
             if subject:
@@ -308,33 +312,59 @@ class LogRemovals:
     def _take_off(self, first: int, last: int) -> tuple[int, int]:
         """Subtract the live committed messages in [first, last] from the subjects' counters; return their number and size."""
         messages = bytes_ = 0
-        for seq, subject, size in self._live_between(first, last):
+        for seq, subject, size in self._all_between(first, last):
             messages += 1
             bytes_ += size
             self._index.discard(subject, seq)
         return messages, bytes_
 
-    def _live_between(self, first: int, last: int, filters: tuple[bytes, ...] = ()) -> Iterator[tuple[int, bytes, int]]:
-        """Yield (seq, subject, counted size) of the live committed messages in [first, last].
+    def _all_between(self, first: int, last: int) -> Iterator[tuple[int, bytes, int]]:
+        """Yield (seq, subject, counted size) of the live committed messages in [first, last]; reads no long payload.
 
-        A corrupt record has no subject and the size that it shows, as on disk (see `lmdb.batch.recount`); filters
-        exclude it.
+        A corrupt record has no subject and the size that it shows, as on disk (see `lmdb.batch.recount`).
         """
-        size_of = self._backend.message_bytes
-        seq = first
+        view = self._view
+        seq = max(first, view.floor, 1)
         while seq <= last:
-            try:
-                result = self._reads.read(seq, max_messages=_CHUNK, max_bytes=_CHUNK_BYTES, filters=filters, up_to=last)
-            except StoreError as error:
-                if error.reason != "corrupt":
-                    raise
-                if not filters:
-                    yield error.seq, b"", error.size
-                seq = error.seq + 1
-                continue
-            for message in result.messages:
-                yield message.seq, message.subject, size_of(message.subject, message.header, message.payload)
-            seq = result.next_seq
+            chunk = view.records.seqs(seq, last, _CHUNK)
+            live = [at for at in chunk if not view.is_hidden(at)]
+            known = {at: (subject, size) for at, subject, size in self.count_bytes(live)}
+            for at in live:
+                found = known.get(at)
+                if found is not None:
+                    yield at, *found
+                else:
+                    yield from self._whole(at)
+            seq = chunk[-1] + 1 if chunk else last + 1
+
+    def _whole(self, seq: int) -> Iterator[tuple[int, bytes, int]]:
+        """As `_all_between`, of one message, which is read whole."""
+        try:
+            message = self._view.get(seq)
+        except StoreError as error:
+            if error.reason != "corrupt":
+                raise
+            yield seq, b"", error.size
+        else:
+            if message is not None:
+                size = self._backend.message_bytes(message.subject, message.header, message.payload)
+                yield seq, message.subject, size
+
+    def _matching_between(self, first: int, last: int, filters: tuple[bytes, ...]) -> Iterator[tuple[int, bytes, int]]:
+        """As `_all_between`, of the messages that the filters select. A corrupt record is none of them."""
+        view = self._view
+        first, last = max(first, view.floor, 1), min(last, view.committed_seq)
+        sparse = self._reads.sparse(filters)
+        if sparse is not None:
+            while seqs := self._reads.sparse_seqs(sparse, first, last, _CHUNK):
+                yield from self.count_bytes(seqs)
+                first = seqs[-1] + 1
+            return
+        match = matcher(filters)
+        assert match is not None
+        while first <= last:
+            heads, _, first = view.records.heads(first, last, _CHUNK)
+            yield from self.count_bytes([at for at, subject in heads if match(subject) and not view.is_hidden(at)])
 
     def _purge_filtered(self, txn: Txn, below_seq: int, subject_filter: bytes, keep: int, why: str) -> int:
         if is_literal(subject_filter) and not (below_seq and keep):
@@ -343,9 +373,7 @@ class LogRemovals:
             return 0
         last = min(below_seq - 1, self._view.state.last_seq) if below_seq else self._view.state.last_seq
         filters = (subject_filter,)
-        found = list(
-            self._live_between(max(self._view.state.first_seq, 1), min(last, self._view.committed_seq), filters)
-        )
+        found = list(self._matching_between(self._view.state.first_seq, last, filters))
         match = matcher(filters)
         assert match is not None
         found.extend(staged for staged in self._view.staged_messages() if staged[0] <= last and match(staged[1]))

@@ -49,7 +49,7 @@ def play(path: Path, seed: int, name: str) -> list[object]:
             store = open_inline(path, OPTIONS[name])
             (log,) = store.streams()
         state, txn = log.state, store.begin()
-        what = rng.choice(["append", "append", "append", "remove", "remove first", "purge"])
+        what = rng.choice(["append", "append", "append", "remove", "remove first", "purge", "purge some"])
         if what == "append" or state.messages < 20:
             for _ in range(rng.randrange(20)):
                 payload = rng.randbytes(4) * (rng.choice(SIZES) // 4)
@@ -59,6 +59,10 @@ def play(path: Path, seed: int, name: str) -> list[object]:
                 log.remove(txn, rng.randrange(state.first_seq, state.last_seq + 1))
         elif what == "remove first":
             log.remove_first(txn, rng.randrange(1, 8), "max_msgs", rng.choice([0, 50_000]))
+        elif what == "purge some":
+            below = rng.choice([0, 0, state.first_seq + rng.randrange(20)])
+            subject = rng.choice([b"", b"a", b"b.c", b"*.c", b"d.>"])
+            told.append(log.purge(txn, below, subject, keep=rng.randrange(8, 20)))
         else:
             log.purge(txn, state.first_seq + rng.randrange(4))
         assert commit(store, txn) is None
@@ -112,6 +116,18 @@ def test_limits_and_sweeps_read_no_long_payload(tmp_path: Path, monkeypatch) -> 
     assert len(heads(log, 500)) == 200
     txn = store.begin()
     assert log.remove_first(txn, 50, "max_msgs") == list(range(1, 51))
+    assert commit(store, txn) is None
+    for name in ("get", "get_many", "scan", "gather"):
+        monkeypatch.setattr(type(records), name, lambda *_: whole.append(1))
+    txn = store.begin()
+    assert log.remove(txn, 60)
+    assert log.purge(txn, subject_filter=b"s.1", keep=5) == 45
+    assert log.purge(txn, below_seq=120) == 45
+    assert commit(store, txn) is None
+    txn = store.begin()
+    assert log.purge(txn, subject_filter=b"*.2", keep=5) > 10
+    assert log.purge(txn, 150, subject_filter=b"s.0", keep=2) > 5
+    assert log.purge(txn, keep=10) > 10
     assert commit(store, txn) is None
     assert not whole
     store.close()
