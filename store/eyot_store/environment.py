@@ -104,6 +104,22 @@ def as_store_error(error: Exception) -> StoreError:
 _READING_S = 0.5  # after a slice there is another one soon, or none
 
 
+def has_journal(path: Path) -> bool:
+    """Return whether a journal is in the directory of a store, with or without a database."""
+    return any((path / "journal").glob("segment-*"))
+
+
+def no_store(path: Path) -> StoreError:
+    """Return the error for a directory without a database, with what to do."""
+    if has_journal(path):
+        return StoreError(
+            "corrupt",
+            f"{path / 'data.mdb'} is missing or empty, while the journal beside it may hold acknowledged messages; "
+            f"restore it, or remove {path / 'journal'} to start without it",
+        )
+    return StoreError("io", f"no store in {path}: name the store_dir of the configuration's jetstream {{ }}")
+
+
 class Environment:
     """An open LMDB environment."""
 
@@ -125,12 +141,8 @@ class Environment:
         try:
             if store_exists(path):
                 self.examined = examine(path)
-            elif any((path / "journal").glob("segment-*")):
-                raise StoreError(
-                    "corrupt",
-                    f"{path / 'data.mdb'} is missing or empty, while the journal beside it may hold acknowledged messages; "
-                    f"restore it, or remove {path / 'journal'} to start without it",
-                )
+            elif has_journal(path):
+                raise no_store(path)
             self._open()
         except BaseException:
             os.close(self._lock_fd)

@@ -27,11 +27,13 @@ from eyot_store.environment import (
     JOURNAL_KEY,
     MARK_RECORD_KEY,
     NEXT_ID_KEY,
+    as_store_error,
     counters_key,
     decode_mark,
     gone,
     is_newer,
     messages_db_name,
+    no_store,
     unknown_format,
 )
 from eyot_store.errors import StoreError
@@ -111,7 +113,9 @@ def check(path: Path, keys: StoreKeys | None = None) -> CheckReport:
     try:
         size = data.stat().st_size
     except OSError as error:
-        raise StoreError("io", f"no store in {path}: {error.strerror}") from error
+        if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+            raise no_store(path) from error
+        raise as_store_error(error) from error
     report.live = _is_open_elsewhere(path)
     try:
         pages = Pages(data)

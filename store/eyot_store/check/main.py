@@ -18,6 +18,7 @@ import msgspec
 
 from eyot_store.check.check import CheckReport, check
 from eyot_store.check.repair import repair
+from eyot_store.environment import has_journal, no_store
 from eyot_store.errors import StoreError
 from eyot_store.options import StoreOptions
 from eyot_store.records.store_cipher import StoreKeys
@@ -38,8 +39,9 @@ def _run(arguments: Sequence[str] | None) -> int:
         print("eyot-check: --raw goes with --repair", file=sys.stderr)
         return 2
     path: Path = options.directory
-    if not (path / "data.mdb").exists() and (path / "eyot" / "data.mdb").exists():
-        path = path / "eyot"
+    inner = path / "eyot"
+    if not (path / "data.mdb").exists() and ((inner / "data.mdb").exists() or has_journal(inner)):
+        path = inner
     try:
         keys = StoreKeys(read_key(options.key_file)) if options.key_file else None
         if options.repair:
@@ -103,7 +105,7 @@ def read_key(path: Path) -> bytes:
 def repair_store(path: Path, keys: StoreKeys | None, *, raw: bool = False) -> list[str]:
     """Repair the store; return sentences about the damage. `raw`: read pages that nothing leads to, too."""
     if not (path / "data.mdb").exists():
-        raise StoreError("io", f"no store in {path}")
+        raise no_store(path)
     owner = (path / "data.mdb").stat()
     try:
         return repair(path, keys, raw=raw)
@@ -119,7 +121,7 @@ def compact(path: Path, keys: StoreKeys | None) -> tuple[int, int, list[str]]:
     """
     sealed = is_sealed(path)
     if sealed is None:
-        raise StoreError("io", f"no store in {path}")
+        raise no_store(path)
     options = StoreOptions(keys=keys if sealed else None)
     owner = (path / "data.mdb").stat()
     try:

@@ -37,10 +37,16 @@ def replay(
         return _known_ends(environment, lmdb_committer, name_of)
     salt, applied = mark
     path = environment.journal_path
+    skips = environment.options.skip_unreadable
     if not path.is_dir():
-        raise StoreError("corrupt", f"{path} is missing: it may hold acknowledged messages that are nowhere else")
+        if not skips:
+            raise StoreError(
+                "corrupt",
+                f"{path} is missing: it may hold acknowledged messages that are nowhere else; restore it, or have "
+                "`eyot-check --repair` count them as lost",
+            )
+        path.mkdir(0o700)
     try:
-        skips = environment.options.skip_unreadable
         frames, missing = read_frames(path, salt, applied, skip_unreadable=skips)
         decoded, unreadable = _decoded(environment, frames)
         mark_of_end = read_high(environment.path, salt)

@@ -85,7 +85,11 @@ class Pages:
         self.page_size = page_size_of(self._file)
         if not self.page_size:
             os.close(self._file)
-            raise StoreError("corrupt", "neither of the database's two meta pages can be read")
+            raise StoreError(
+                "corrupt",
+                f"neither of the database's two meta pages can be read, and nothing else leads to the messages: restore {path}, "
+                "or move the store's directory away to start with an empty one",
+            )
         self._map: mmap.mmap | None = None
         self._view = memoryview(b"")
         #: By page: 0, or the kind of tree it was found sound for, perhaps with `_WITHOUT_RUNS`.

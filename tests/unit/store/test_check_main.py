@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,33 @@ def test_json_is_all_there_is_on_stdout(path: Path, capsys: pytest.CaptureFixtur
     assert "bytes before" in err
     assert main([str(path), "--key-file", str(path / "none")]) == 2
     assert capsys.readouterr().err == f"eyot-check: {path}/none: No such file or directory\n"
+
+
+def test_what_cannot_be_checked_says_what_to_do(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each of these errors sent its reader to a repair that failed with the same error."""
+    store = path / "eyot"
+    assert main([str(path / "elsewhere")]) == 2
+    assert "name the store_dir" in capsys.readouterr().err
+    data = (store / "data.mdb").read_bytes()
+    (store / "data.mdb").write_bytes(b"x" * 8192 + data[8192:])
+    assert main([str(path)]) == 1
+    assert "move the store's directory away" in capsys.readouterr().out
+    (store / "data.mdb").unlink()
+    for arguments in ([], ["--repair"], ["--compact"]):
+        assert main([str(path), *arguments]) == 2
+        assert f"remove {store / 'journal'} to start without it" in capsys.readouterr().err
+
+
+def test_a_repair_goes_on_without_the_journal(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was in it is lost, and counted: the next message has a sequence that was never given out."""
+    shutil.rmtree(path / "eyot" / "journal")
+    assert main([str(path)]) == 1
+    assert "damaged: the journal is missing" in capsys.readouterr().out
+    assert main([str(path), "--repair"]) == 0
+    out = capsys.readouterr().out
+    assert "repaired: " in out
+    assert "3 messages" in out
+    store = open_inline(path / "eyot", JOURNAL)
+    log = store.streams()[0]
+    assert (log.state.messages, log.state.last_seq) == (3, 4)
+    store.close()
