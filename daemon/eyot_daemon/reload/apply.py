@@ -53,7 +53,7 @@ def settle_connections(clients: Clients, old: Options) -> None:
             client.set_limits(new.max_control_line, clients.max_payload_of(client))
     clients.set_trace(new)
     _reauthorize_clients(clients)
-    _reauthorize_leaf_nodes(broker.links, new)
+    _reauthorize_leaf_nodes(broker.links, old, new)
     for account in broker.each_account():
         keep_within_account(account)
     _keep_within(clients, new.max_connections)
@@ -107,10 +107,15 @@ def _names_user(client: ServedClient, users: frozenset[str]) -> bool:
     return not name or name in users
 
 
-def _reauthorize_leaf_nodes(links: LeafLinks[LeafConnection], options: Options) -> None:
-    """Close accepted links whose user or account was removed. Users of `leafnodes { authorization }` do not change at a reload."""
+def _reauthorize_leaf_nodes(links: LeafLinks[LeafConnection], old: Options, options: Options) -> None:
+    """Close accepted links whose user or account was removed. Users of `leafnodes { authorization }` do not change at a reload.
+
+    Those that needed no credentials end when credentials are needed. (In nats-server they stay, and would be let in again.)
+    """
     accounts = account_names(options)
-    own_users = options.leafnodes.authorization is not None
+    own = options.leafnodes.authorization
+    own_users = own is not None
+    closes = options.auth_required and not old.auth_required and not (own and (own.user or own.nkey or own.users))
     users = {user.user or user.nkey: user.account for user in options.users}
     for link in tuple(links.connections.values()):
         if link.account is None:
@@ -118,7 +123,7 @@ def _reauthorize_leaf_nodes(links: LeafLinks[LeafConnection], options: Options) 
         gone = link.account_name not in accounts
         if not link.state.solicited and link.user and users and not own_users and not link.external:
             gone = gone or users.get(link.user) != link.account_name
-        if gone:
+        if gone or (closes and not link.state.solicited):
             link.close(AUTHORIZATION_VIOLATION)
 
 

@@ -308,6 +308,30 @@ def test_reload_by_request(tmp_path: Path) -> None:
         assert b"max_payload" in answer
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        "authorization { users: [ {user: a, password: b} ] }",
+        "authorization { user: a, password: b }",
+        "authorization { token: t }",
+        "accounts { A { users: [ {user: a, password: b} ] } }",
+    ],
+)
+def test_leaf_nodes_without_credentials_end_when_credentials_are_needed(more: str, tmp_path: Path) -> None:
+    open_to_all = 'leafnodes { listen: "127.0.0.1:%LEAF_PORT%" }'
+    with Eyotd(open_to_all, tmp_path / "hub") as hub:
+        remote = f'leafnodes {{ remotes: [ {{ url: "{hub.leaf_url()}" }} ], reconnect: "100ms" }}'
+        with Eyotd(remote, tmp_path / "leaf") as leaf:
+            while hub.monitor("/leafz")["leafnodes"] != 1:
+                time.sleep(0.02)
+            reload(hub, f"{open_to_all}\n{more}")
+            leaf.wait_log("Authorization Violation")
+            assert hub.monitor("/leafz")["leafnodes"] == 0
+            reload(hub, open_to_all)
+            while hub.monitor("/leafz")["leafnodes"] != 1:
+                time.sleep(0.02)
+
+
 def test_leaf_remotes_come_and_go(tmp_path: Path) -> None:
     hub = "leafnodes { listen: 127.0.0.1:%LEAF_PORT% }"
     with NatsServer(hub, tmp_path / "hub") as upstream, Eyotd("leafnodes {}", tmp_path / "leaf") as server:
