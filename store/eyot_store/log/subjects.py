@@ -31,6 +31,7 @@ WALK_MAX = 1 << 14
 """Records that may be scanned in one go, some 15 milliseconds."""
 _SMALL_BYTES = 256  # of a record, in the numbers of how many may be looked at in one go
 _LARGE_MIN = 4
+_TRACKED_AT_ONCE_MAX = 1 << 18  # messages of a log that is tracked within a turn, some tenths of a second
 _SEARCHED_FIRST = 64  # of a search for a subject's oldest message, in its first read; each read doubles
 
 _TRACK_READS = 32  # in one slice of tracking, if it is quick enough
@@ -364,7 +365,7 @@ class SubjectIndex:
             self.on_slow()
             if soon:
                 return True
-        if (self.on_slow is None and trackable) or too_many:
+        if (self.on_slow is None and trackable) or (too_many and messages <= self.in_one_go(_TRACKED_AT_ONCE_MAX)):
             self.track()
             return True
         return False
