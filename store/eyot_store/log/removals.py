@@ -21,6 +21,7 @@ from eyot_wire.subject import is_literal
 _CHUNK = 1024
 _CHUNK_BYTES = 16 << 20
 _READS_MAX = 4  # of one slice of a sweep
+_LONG_BYTES = 4096  # on average: so large messages are searched by their heads
 _SEEKING_READS = 8
 #: Above every sequence.
 UNWATCHED = 1 << 63
@@ -159,12 +160,17 @@ class LogRemovals:
         """
         wanted, filters = min(_CHUNK, at_most), (subject_filter,)
         try:
-            read = self._reads.read_run(first, max_messages=wanted, max_bytes=_CHUNK_BYTES, filters=filters, up_to=last)
-            if read is not None:
-                seqs, seq = read[0].seqs(), read[1]
-            else:
-                seqs = self._reads.sparse_seqs(self._reads.sparse(filters) or (), first, last, wanted)
+            sparse, state = self._reads.sparse(filters), self._view.state
+            if sparse is not None:
+                seqs = self._reads.sparse_seqs(sparse, first, last, wanted)
                 seq = seqs[-1] + 1 if len(seqs) == wanted else last + 1
+            elif state.bytes > _LONG_BYTES * state.messages:
+                seqs, seq = self._matching_heads(first, last, filters, wanted)
+            else:
+                read = self._reads.read_run(
+                    first, max_messages=wanted, max_bytes=_CHUNK_BYTES, filters=filters, up_to=last
+                )
+                seqs, seq = ([], last + 1) if read is None else (read[0].seqs(), read[1])
         except StoreError as error:
             if error.reason != "corrupt":
                 raise
@@ -173,6 +179,18 @@ class LogRemovals:
         if found:
             self.remove_all(txn, found, "purge")
         return len(found), max(seq, last + 1) if seq > self._view.committed_seq else seq
+
+    def _matching_heads(self, first: int, last: int, filters: tuple[bytes, ...], wanted: int) -> tuple[list[int], int]:
+        """Return up to `wanted` live committed messages that the filters select, by their heads, and where to continue."""
+        match, view = matcher(filters), self._view
+        seqs: list[int] = []
+        seq, last = max(first, view.floor, 1), min(last, view.committed_seq)
+        for _ in range(_READS_MAX):
+            if seq > last or len(seqs) >= wanted:
+                break
+            heads, _, seq = view.records.heads(seq, last, wanted - len(seqs))
+            seqs += [at for at, subject in heads if (match is None or match(subject)) and not view.is_hidden(at)]
+        return seqs, seq
 
     def sweep(
         self, txn: Txn, first: int, last: int, unwanted: Unwanted, at_most: int, why: str = "max_msgs_per_subject"

@@ -63,6 +63,7 @@ def play(path: Path, seed: int, name: str) -> list[object]:
             below = rng.choice([0, 0, state.first_seq + rng.randrange(20)])
             subject = rng.choice([b"", b"a", b"b.c", b"*.c", b"d.>"])
             told.append(log.purge(txn, below, subject, keep=rng.randrange(8, 20)))
+            told.append(log.purge_some(txn, state.first_seq, state.first_seq + 9, b"*.c", 3)[0])
         else:
             log.purge(txn, state.first_seq + rng.randrange(4))
         assert commit(store, txn) is None
@@ -125,6 +126,7 @@ def test_limits_and_sweeps_read_no_long_payload(tmp_path: Path, monkeypatch) -> 
     assert log.purge(txn, below_seq=120) == 45
     assert commit(store, txn) is None
     txn = store.begin()
+    assert log.purge_some(txn, 1, 200, b"*.2", 3)[0] == 3
     assert log.purge(txn, subject_filter=b"*.2", keep=5) > 10
     assert log.purge(txn, 150, subject_filter=b"s.0", keep=2) > 5
     assert log.purge(txn, keep=10) > 10
