@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from eyot_daemon.config.options import Options
 from eyot_daemon.net.cert_check import unusable_certificates
+from eyot_daemon.net.tls_context import TlsError
 from eyot_daemon.process.start_error import StartError
 
 #: Bytes of a Unix socket's path, without the NUL at its end.
@@ -34,6 +35,8 @@ def refusals(options: Options, env: Mapping[str, str]) -> Iterator[str]:
     for check in (_check_mqtt, _check_bridges):
         try:
             check(options)
+        except TlsError:
+            continue  # unusable_certificates has told it
         except StartError as error:
             yield str(error)
     yield from _store(options, env)

@@ -221,3 +221,12 @@ def test_folders_that_the_service_makes_at_its_start(tmp_path: Path) -> None:
         f"error opening log file {tmp_path}: Is a directory",
         f"Could not write pidfile: open {tmp_path}/none/eyotd.pid: No such file or directory",
     ]
+
+
+def test_a_bridge_without_its_certificate_is_told_once(tmp_path: Path) -> None:
+    """It was a traceback."""
+    text = (
+        f'server_name: gw\njetstream {{ store_dir: "{tmp_path}" }}\neyot {{ bridges {{ site {{ url: "mqtts://127.0.0.1:1", '
+        f'streams: S, tls {{ cert_file: "{tmp_path}/c.pem", key_file: "{tmp_path}/k.pem" }} }} }} }}\n'
+    )
+    assert [line.count("c.pem") for line in refused(text, tmp_path)] == [1]
