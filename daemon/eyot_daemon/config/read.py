@@ -28,7 +28,7 @@ from eyot_daemon.config.reader import Block, Reading
 from eyot_daemon.config.tls_read import read_tls
 from eyot_daemon.config.users_read import read_authorization
 from eyot_daemon.config.websocket import read_websocket
-from eyot_wire.conf import ConfMap, parse_file
+from eyot_wire.conf import ConfMap, parse_file, parse_text
 
 LAME_DUCK_DURATION_S_MIN = 30.0
 #: Where the local page is served if no monitoring port is configured.
@@ -83,9 +83,15 @@ def read_options(conf_map: ConfMap, config_file: str = "") -> Loaded:
         eyot=eyot,
     )
     _check_page_users(block, options)
-    block.finish()
+    block.finish(_keys_of_eyot)
     _note_plaintext(options, reading)
     return Loaded(options, reading)
+
+
+def _keys_of_eyot() -> set[str]:
+    nothing = Block(parse_text(""), Reading())
+    read_eyot(nothing)
+    return nothing.asked
 
 
 def _check_page_users(block: Block, options: Options) -> None:

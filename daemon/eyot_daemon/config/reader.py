@@ -7,7 +7,7 @@ configuration share a `Reading`: warnings, notes, and positions for later checks
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 
 from eyot_daemon.config.profile import STANDARD
@@ -124,11 +124,15 @@ class Block:
         if entry is not None:
             self.reading.places[place] = (entry.value.position, entry.key)
 
-    def finish(self) -> None:
-        """Refuse the first key that was never requested, unless it served as a variable."""
+    def finish(self, of_eyot: Callable[[], Collection[str]] = tuple) -> None:
+        """Refuse the first key that was never requested, unless it served as a variable.
+
+        `of_eyot`: at the top, the keys that belong in the block `eyot`.
+        """
         for name, entry in self._entries.items():
             if name not in self._read and not entry.used_as_variable:
-                raise ConfError(f'unknown field "{entry.key}"{self._meant(name)}', entry.position, entry.key)
+                meant = ", which belongs in eyot { }" if name in of_eyot() else self._meant(name)
+                raise ConfError(f'unknown field "{entry.key}"{meant}', entry.position, entry.key)
 
     def _meant(self, name: str) -> str:
         """Return a suggestion for an unknown key, if a similar one is known."""

@@ -16,6 +16,8 @@ MISTAKES = [
     ("eyot { status { evry: 5s } }", "1:17", "evry", 'unknown field "evry", did you mean "every"?'),
     ("eyot { sync { remotes [{ url: 'h:1', metered { bugdet: 1M } }] } }", "1:48", "bugdet", 'did you mean "budget"?'),
     ("eyot { status { every: 5s } }", "1:15", "subject", "must be a subject"),
+    ("bridges { a { url: x } }", "1:1", "bridges", 'unknown field "bridges", which belongs in eyot { }'),
+    ("Max_Pending_Total: 1", "1:1", "Max_Pending_Total", "which belongs in eyot { }"),
     ("a: 1\nport: 1", "1:1", "a", "unknown field"),
     ("jetstream {\n store_dri: x\n}", "2:2", "store_dri", "unknown field"),
     ("leafnodes {\n remotes [{url: x, credz: y}]}", "2:20", "credz", "unknown field"),
