@@ -126,8 +126,10 @@ async def in_order(
     read = await target.jetstream(client).subscribe(subject, stream=stream, config=config, ordered_consumer=True)
     seen = 0
     try:
-        left = (await read.consumer_info()).num_pending or 0
-        if not left and not read.pending_msgs and not follow:
+        info = await read.consumer_info()
+        # What is delivered is not pending any more, and may come after the answer.
+        under_way = info.delivered is not None and info.delivered.consumer_seq > 0
+        if not (info.num_pending or under_way or follow):
             return
         while True:
             try:

@@ -55,9 +55,15 @@ class SocksProxy:
             client.sendall(bytes([5, self._answer, 0, 1]) + bytes(6))
             if self._answer == 0:
                 with socket.create_connection((host, port)) as server:
-                    threading.Thread(target=_pump, args=(server, client), daemon=True).start()
-                    while sent := read.read1(65_536):
-                        server.sendall(sent)
+                    back = threading.Thread(target=_pump, args=(server, client), daemon=True)
+                    back.start()
+                    try:
+                        while sent := read.read1(65_536):
+                            server.sendall(sent)
+                    finally:
+                        # A thread that reads would keep the connection open beyond its close.
+                        server.shutdown(socket.SHUT_WR)
+                        back.join()
 
 
 def _exactly(read: BinaryIO, count: int) -> bytes:

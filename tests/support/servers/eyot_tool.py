@@ -46,7 +46,7 @@ class Tool:
 
     def __call__(self, *arguments: str, data: bytes = b"") -> str:
         done = self.run(*arguments, data=data)
-        assert (done.returncode, done.stderr.decode()) == (0, ""), arguments
+        assert (done.returncode, done.stderr.decode()) == (0, ""), (arguments, done)
         return done.stdout.decode()
 
     def json(self, *arguments: str) -> Any:
