@@ -58,11 +58,11 @@ CROWD = 32
 LOOKS_MAX = 32
 #: Longest time for ends until sockets with data are looked for again.
 ENDS_S = 0.002
-_WATCHED = select.EPOLLIN | select.EPOLLRDHUP
-_NONE = bytes(4)
-_ENDED = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 #: A turn ends when this much was read in it: it bounds what destinations hold before they can send.
 TURN_BYTES = 256 * 1024
+_WATCHED = select.EPOLLIN | select.EPOLLRDHUP
+_ENDED = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
+_INT = bytes(4)  # where FIONREAD puts its answer
 
 
 class Socket(Protocol):
@@ -239,16 +239,16 @@ class Readers:
         for _ in range(LOOKS_MAX):
             if len(ready) < CROWD and not self._set_aside:
                 return ready
-            live = [each for each in reversed(ready) if not (each[1] & _ENDED and self._is_set_aside(each[0]))]
+            live = [each for each in reversed(ready) if not (each[1] & _ENDED and self._put_aside(each[0]))]
             if live or not ready:
                 return live[::-1]
             ready = loop.look()
         return []
 
-    def _is_set_aside(self, fd: int) -> bool:
-        """Set a socket at its end aside, unless it has data: that is served in its order."""
+    def _put_aside(self, fd: int) -> bool:
+        """Set a socket at its end aside, unless it has data, which is served in its order; return whether."""
         try:
-            unread = int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, _NONE), byteorder)
+            unread = int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, _INT), byteorder)
         except OSError:
             return False  # its reader finds out why
         if unread or fd not in self._readers:
@@ -367,13 +367,13 @@ class _Loop(trio.abc.Instrument):
         """
         if self._both is None or self._runnable > 0:
             return None
-        patience_s = min(self._deadline - monotonic(), due_in_s, LOOK_S)
+        begun = monotonic()
+        patience_s = min(self._deadline - begun, due_in_s, LOOK_S)
         if patience_s <= 0:
             return None
-        begun = monotonic()
         ready: Ready = []
         if self._busy_poll.is_due(read_bytes):
-            ready = self._poll_until(begun + min(patience_s, POLL_S))
+            ready = _poll_until(self._both, begun + min(patience_s, POLL_S))
             self._busy_poll.polled(bool(ready))
         ready = ready or self._both.poll(patience_s, READY_MAX)
         self._busy_poll.waited(monotonic() - begun)
@@ -383,13 +383,6 @@ class _Loop(trio.abc.Instrument):
             if fd == self._theirs:
                 return None
         ready.reverse()
-        return ready
-
-    def _poll_until(self, moment: float) -> Ready:
-        assert self._both is not None
-        ready: Ready = []
-        while not ready and monotonic() < moment:
-            ready = self._both.poll(0, READY_MAX)
         return ready
 
     def is_wanted(self, due_in_s: float) -> bool:
@@ -408,6 +401,13 @@ class _Loop(trio.abc.Instrument):
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         self._runnable -= 1
+
+
+def _poll_until(epoll: select.epoll, moment: float) -> Ready:
+    ready: Ready = []
+    while not ready and monotonic() < moment:
+        ready = epoll.poll(0, READY_MAX)
+    return ready
 
 
 def _epoll_of_trio() -> int | None:
