@@ -16,7 +16,8 @@ one fail, too (see `txn.FailureScope`): no answer may depend on something that n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, KeysView, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 
 from eyot_store.errors import StoreError
 from eyot_store.log.backend import Backend
@@ -26,7 +27,7 @@ from eyot_store.log.removals import FromEnd, LogRemovals
 from eyot_store.log.removals import Unwanted as Unwanted
 from eyot_store.log.stager import JUMP_MAX as JUMP_MAX
 from eyot_store.log.stager import LogStager
-from eyot_store.log.subjects import LastsBelow, LookingFor, SubjectIndex
+from eyot_store.log.subjects import LastsBelow, LookingFor, SubjectIndex, SubjectSearch
 from eyot_store.log.view import LogView
 from eyot_store.reader import Reading
 from eyot_store.record_run import Weighed
@@ -185,6 +186,15 @@ class Log:
 
     def last_seq_for(self, subject: bytes) -> int:
         return self.index.last_seq_for(subject)
+
+    def records_to_search(self, subjects: Iterable[bytes]) -> int:
+        return self.index.records_to_search(subjects)
+
+    def search_for(self, subjects: Iterable[bytes]) -> SubjectSearch:
+        return self.index.search_for(subjects)
+
+    def know(self, found: Mapping[bytes, array[int]], below: int) -> None:
+        self.index.know(found, below)
 
     def last_for(self, subject_filter: bytes) -> StoredMessage | None:
         return self.index.last_for(subject_filter)

@@ -406,12 +406,29 @@ class LogRemovals:
 
         An unreadable message whose subject nobody knows stays.
         """
-        excess = self._index.subject_count(subject) - keep
-        for removed in range(excess):
-            seq = self._oldest(txn, subject, keep) if excess == 1 else self._index.first_seq_for(subject)
+        excess, removed = self._index.subject_count(subject) - keep, 0
+        if excess > 2:
+            # `_oldest` knows the last one of a roll-up: a search for it would go on to the end.
+            removed = self._purge_committed(txn, below_seq, subject, excess - (keep == 1), why)
+        while removed < excess:
+            seq = self._oldest(txn, subject, keep) if removed + 1 == excess else self._index.first_seq_for(subject)
             if not seq or 0 < below_seq <= seq or not self.remove(txn, seq, why):
-                return removed
-        return max(excess, 0)
+                break
+            removed += 1
+        return removed
+
+    def _purge_committed(self, txn: Txn, below_seq: int, subject: bytes, at_most: int, why: str) -> int:
+        """Remove the oldest committed messages of one subject together; return how many. Some may be left out."""
+        seqs = self._index.oldest_committed(subject, at_most)
+        if below_seq:
+            del seqs[bisect_left(seqs, below_seq) :]
+        removed = 0
+        for start in range(0, len(seqs), _CHUNK):
+            found = self.count_bytes(seqs[start : start + _CHUNK])
+            if found:
+                self.remove_all(txn, found, why)
+            removed += len(found)
+        return removed
 
     def _oldest(self, txn: Txn, subject: bytes, keep: int) -> int:
         """Return the oldest sequence of a subject with `keep` + 1 messages."""

@@ -7,8 +7,10 @@ the log's own counters do; messages *read* through them are committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice, takewhile
 from time import perf_counter_ns
 
 from eyot_store.errors import StoreError
@@ -31,7 +33,6 @@ WALK_MAX = 1 << 14
 """Records that may be scanned in one go, some 15 milliseconds."""
 _SMALL_BYTES = 256  # of a record, in the numbers of how many may be looked at in one go
 _LARGE_MIN = 4
-_TRACKED_AT_ONCE_MAX = 1 << 18  # messages of a log that is tracked within a turn, some tenths of a second
 _SEARCHED_FIRST = 64  # of a search for a subject's oldest message, in its first read; each read doubles
 
 _TRACK_READS = 32  # in one slice of tracking, if it is quick enough
@@ -43,7 +44,7 @@ _INDEX_RECORDS = 4  # of one slice of an index: some five thousand subjects
 class SubjectIndex:
     """Counts and sequences of a log, by subject."""
 
-    __slots__ = ("_missed", "_view", "loaded", "on_slow", "points", "tracking")
+    __slots__ = ("_found", "_found_below", "_missed", "_view", "loaded", "on_slow", "points", "tracking")
 
     def __init__(self, view: LogView) -> None:
         self._view = view
@@ -55,6 +56,9 @@ class SubjectIndex:
         self.points = Points()
         #: Records that searches for oldest messages looked at in vain, since the counters were loaded.
         self._missed = 0
+        #: Committed sequences below `_found_below` of subjects that `SubjectSearch` was asked for, removed ones included.
+        self._found: Mapping[bytes, array[int]] = {}
+        self._found_below = 0
         #: Called where tracking would help; the listener calls `track_some` until it returns True. None: track at once.
         self.on_slow: Callable[[], None] | None = None
 
@@ -89,6 +93,50 @@ class SubjectIndex:
         if known is None:
             return 0
         return known[1] if known[1] > 0 else self._search_first(subject, known, soon=True)
+
+    def oldest_committed(self, subject: bytes, at_most: int) -> list[int]:
+        """Return the oldest committed sequences of a literal subject, without staged removals, by one search for all."""
+        known, view = self.subjects().table.get(subject), self._view
+        if known is None:
+            return []
+        if self.subjects().tracked:
+            tracked = takewhile(lambda seq: seq <= view.committed_seq, self.subjects().tracked_from(subject, 0))
+            return list(islice(tracked, at_most))
+        begun = seq = max(abs(known[1]), view.floor)
+        seqs, seq = self._found_from(subject, seq, at_most)
+        number = min(_SEARCHED_FIRST, KEYS_MAX)
+        while len(seqs) < at_most and seq <= view.committed_seq:
+            heads, _, seq = view.records.heads(seq, view.committed_seq, number)
+            here = [at for at, found in heads if found == subject and not view.is_hidden(at)]
+            seqs += here
+            if here:
+                begun = here[-1]
+            else:
+                self._missed += len(heads)
+                if self._have_tracked(seq - begun, soon=False):
+                    return self.oldest_committed(subject, at_most)
+            number = min(number * 2, KEYS_MAX)
+        return seqs[:at_most]
+
+    def search_for(self, subjects: Iterable[bytes]) -> SubjectSearch:
+        """Return a search, in slices, for all committed messages of some literal subjects."""
+        return SubjectSearch(self, self._view, subjects)
+
+    def know(self, found: Mapping[bytes, array[int]], below: int) -> None:
+        """Use the result of a search: all committed sequences below `below` of some subjects. An empty one ends that."""
+        self._found, self._found_below = found, below
+
+    def records_to_search(self, subjects: Iterable[bytes]) -> int:
+        """Return how many records, at most, roll-ups of some literal subjects look at to find what they remove."""
+        known = self.subjects()
+        if known.tracked:
+            return 0
+        committed, floor, number = self._view.committed_seq, self._view.floor, 0
+        for subject in subjects:
+            count, first, last = known.table.get(subject) or (0, 0, 0)
+            if count > 2 or (count == 2 and (first <= 0 or not last)):
+                number += max(min(last or committed, committed) - max(abs(first), floor), 0)
+        return number
 
     def subject_totals(self, subject_filter: bytes = b">") -> Iterable[tuple[bytes, int]]:
         """(subject, messages) of every subject the filter matches; staged messages count."""
@@ -318,6 +366,14 @@ class SubjectIndex:
             return last
         return self._search_last(subject, above=above, staged=False)
 
+    def _found_from(self, subject: bytes, seq: int, at_most: int) -> tuple[list[int], int]:
+        """Return the sequences from `seq` on that a search found, without staged removals, and where it ended."""
+        found = self._found.get(subject)
+        if found is None:
+            return [], seq
+        live = (at for at in islice(found, bisect_left(found, seq), None) if not self._view.is_hidden(at))
+        return list(islice(live, at_most)), max(seq, self._found_below)
+
     def _first_is(self, subject: bytes, seq: int) -> None:
         """Record a subject's oldest message after a search."""
         table = self.subjects().table
@@ -332,6 +388,10 @@ class SubjectIndex:
         """
         view = self._view
         begun = seq = max(-known[1], view.floor)
+        for at in self._found_from(subject, seq, _SEARCHED_FIRST)[0]:
+            if view.next_live(at) == at:
+                self._first_is(subject, at)
+                return at
         number = min(_SEARCHED_FIRST, KEYS_MAX)
         while seq <= view.committed_seq:
             heads, _, seq = view.records.heads(seq, view.committed_seq, number)
@@ -365,8 +425,8 @@ class SubjectIndex:
             self.on_slow()
             if soon:
                 return True
-        if (self.on_slow is None and trackable) or (too_many and messages <= self.in_one_go(_TRACKED_AT_ONCE_MAX)):
-            self.track()
+        if trackable and (self.on_slow is None or too_many):
+            self.track()  # so all searches of a turn together take at most twice as long as one
             return True
         return False
 
@@ -385,6 +445,36 @@ class SubjectIndex:
                     return at
             high, width = low - 1, min(width * 2, KEYS_MAX)
         return 0
+
+
+class SubjectSearch:
+    """A search: call `step` until it returns True; `SubjectIndex.know` takes the result.
+
+    For logs that are too large to be tracked. Messages that are committed meanwhile are found, too.
+    """
+
+    def __init__(self, index: SubjectIndex, view: LogView, subjects: Iterable[bytes]) -> None:
+        self.found: dict[bytes, array[int]] = {subject: array("Q") for subject in subjects}
+        table = index.subjects().table
+        firsts = [abs(known[1]) for known in map(table.get, self.found) if known is not None]
+        #: Everything below is searched.
+        self.next_seq = max(min(firsts, default=view.committed_seq + 1), view.floor)
+        self._view = view
+
+    def step(self) -> bool:
+        """Examine some thousand more records; return True at the end."""
+        begun, view, wanted = perf_counter_ns(), self._view, self.found
+        for _ in range(_TRACK_READS):
+            if self.next_seq > view.committed_seq:
+                return True
+            heads, _, self.next_seq = view.records.heads(self.next_seq, view.committed_seq, min(KEYS_MAX, _HEADS))
+            for at, subject in heads:
+                if subject in wanted:
+                    wanted[subject].append(at)
+            if perf_counter_ns() - begun > _SLICE_NS:
+                break
+        view.records.reading_much()
+        return False
 
 
 class LookingFor:

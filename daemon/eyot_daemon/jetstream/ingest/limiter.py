@@ -105,8 +105,7 @@ class IngestLimiter:
         """Return whether all of these messages may be stored; nothing is refused."""
         if self._msgs + len(messages) <= self._msgs_max and self._bytes + _ROOMY_BYTES <= self._bytes_max:
             return True
-        size = sum(len(part) for message in messages for part in message)
-        return self._msgs + len(messages) <= self._msgs_max and self._bytes + size <= self._bytes_max
+        return self._msgs + len(messages) <= self._msgs_max and self._bytes + _size(messages) <= self._bytes_max
 
     def shut_gate(self) -> Gate | None:
         """Return the gate at which publishers to the stream wait; None: they need not wait."""
@@ -126,6 +125,21 @@ class IngestLimiter:
         self._bytes -= batch.size
         if refused:
             self._count_refused(batch.stored)
+        self._open_gate()
+
+    def note_held(self, messages: Sequence[Published]) -> None:
+        """Count messages that wait before they are staged."""
+        self._msgs += len(messages)
+        self._bytes += _size(messages)
+
+    def note_released(self, messages: Sequence[Published]) -> None:
+        """Count messages that do not wait any more: they are staged or refused next."""
+        self._msgs -= len(messages)
+        self._bytes -= _size(messages)
+        self._open_gate()
+
+    def _open_gate(self) -> None:
+        """Release publishers when a quarter of the buffer is in use."""
         if self.gate.waiting and self._msgs * 4 <= self._msgs_max and self._bytes * 4 <= self._bytes_max:
             self.gate.open()
         if not self._msgs:
@@ -147,3 +161,8 @@ class IngestLimiter:
         stream.reject(refused)
         if message.reply:
             stream.account.publish(message.reply, header=TOO_MANY_REQUESTS, payload=stream.refusal(refused))
+
+
+def _size(messages: Sequence[Published]) -> int:
+    """Return the bytes of all parts of some messages."""
+    return sum(len(part) for message in messages for part in message)

@@ -19,6 +19,7 @@ from eyot_daemon.jetstream.ingest.due_times import Due
 from eyot_daemon.jetstream.ingest.fast_batches import FastBatches
 from eyot_daemon.jetstream.ingest.limiter import IngestLimiter
 from eyot_daemon.jetstream.ingest.message_stager import IngestParts, StorageRoom
+from eyot_daemon.jetstream.ingest.rollup_search import RollupSearch
 from eyot_daemon.jetstream.ingest.schedules import Schedules
 from eyot_daemon.jetstream.ingest.stream_ingest import StreamIngest
 from eyot_daemon.jetstream.nats_headers import MSG_ID, nats_fields
@@ -121,6 +122,10 @@ class Stream:
                 wall_clock=server.wall_clock,
                 room=room,
             ),
+        )
+
+        self.rollup_search = RollupSearch(
+            core, self.subject_index_loader, self.ingest_limiter, self.ingest.stored_subject, self._ingest_held
         )
 
     def __repr__(self) -> str:
@@ -321,14 +326,21 @@ class Stream:
             self._refuse_late(messages)
             return
         messages = self.ingest_limiter.admitted(messages)
-        if messages:
+        if messages and not self.rollup_search.holds(messages):
             self.ingest.run(messages)
         gate = self.ingest_limiter.shut_gate()
         if gate is not None:
             self.broker.hold_back(gate)
 
+    def _ingest_held(self, messages: list[Published]) -> None:
+        """Ingest messages that waited for a search."""
+        if self.core.live:
+            self.ingest.run(messages)
+        else:
+            self._refuse_late(messages)
+
     def _refuse_late(self, messages: Sequence[Published]) -> None:
-        """Answer publishers of the turn that deleted the stream: their messages came after the request for that."""
+        """Answer publishers whose messages came in the turn that deleted the stream, or waited for a search."""
         if not self._deleted:
             return
         refused = error(JSStreamNotFoundErr)
