@@ -114,8 +114,8 @@ def no_store(path: Path) -> StoreError:
     if has_journal(path):
         return StoreError(
             "corrupt",
-            f"{path / 'data.mdb'} is missing or empty, while the journal beside it may hold acknowledged messages; "
-            f"restore it, or remove {path / 'journal'} to start without it",
+            f"{path / 'data.mdb'} is missing or empty, while the journal beside it may hold acknowledged messages",
+            remedy=f"restore it, or remove {path / 'journal'} to start without it",
         )
     return StoreError("io", f"no store in {path}: name the store_dir of the configuration's jetstream {{ }}")
 

@@ -18,6 +18,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+#: What to do about a database that no repair can read.
+RESTORE = "restore the store's directory from a copy, or move it away to start with an empty one"
+
 Reason = Literal["full", "io", "corrupt", "closed", "busy", "locked", "format", "key"]
 
 
@@ -25,16 +28,20 @@ class StoreError(Exception):
     """Something durable could not be written or read.
 
     `stream`: `account/name`; `seq`: the sequence concerned; `""` and 0 where unknown. `size`: a damaged
-    message's part of its stream's bytes, as far as its record shows it.
+    message's part of its stream's bytes, as far as its record shows it. `remedy`: what an operator can do, where that
+    is not the usual.
     """
 
-    def __init__(self, reason: Reason, message: str, *, stream: str = "", seq: int = 0, size: int = 0) -> None:
-        super().__init__(message)
+    def __init__(
+        self, reason: Reason, message: str, *, stream: str = "", seq: int = 0, size: int = 0, remedy: str = ""
+    ) -> None:
+        super().__init__(f"{message}; {remedy}" if remedy else message)
         self.reason: Reason = reason
         self.message = message
         self.stream = stream
         self.seq = seq
         self.size = size
+        self.remedy = remedy
 
     def __repr__(self) -> str:
         return f"StoreError({self.reason!r}, {self.message!r})"

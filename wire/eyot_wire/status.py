@@ -244,6 +244,8 @@ class StoreStatus(Struct, kw_only=True):
     held_back: int = 0
     #: why the store cannot commit at present
     error: str | None = None
+    #: what brings back a store that could not be opened
+    remedy: str | None = None
     #: damage found at the start
     damaged: list[str] = []
     #: streams out of service because of damage, with the reason

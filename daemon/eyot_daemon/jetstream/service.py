@@ -38,10 +38,12 @@ _KEY_REMEDY = "configure the key that it is encrypted with, or restore a backup 
 class DamagedStore(StartError):
     """The store cannot be read: clients that need no JetStream are served all the same."""
 
-    def __init__(self, path: Path, why: str) -> None:
-        super().__init__(f"Can't start JetStream: {why}", Cause.STORE)
+    def __init__(self, path: Path, why: str, remedy: str) -> None:
+        """`remedy`: what brings it back, where a repair does not."""
         self.path = path
         self.why = why
+        self.remedy = remedy or f"stop the daemon and run `eyot-check --repair {path}`"
+        super().__init__(f"Can't start JetStream: {why}; {self.remedy}", Cause.STORE)
 
 
 class JetStreamService:
@@ -124,7 +126,7 @@ class JetStreamService:
         try:
             self._begin(prepared.jetstream, prepared)
         except DamagedStore as error:
-            log.error("%s. Core NATS is served; see `eyot-check --repair %s`", error, error.path)
+            log.error("%s. Core NATS is served", error)
             self._note_damage(error)
 
     def reload(self, prepared: Options, steps: ReloadSteps) -> None:
@@ -206,7 +208,7 @@ class JetStreamService:
         except StoreError as error:
             _abandon(running)
             if error.reason == "corrupt":
-                raise DamagedStore(running.path, str(error)) from error
+                raise DamagedStore(running.path, error.message, error.remedy) from error
             raise _cannot_start(error) from error
         except BaseException:
             _abandon(running)
@@ -219,7 +221,7 @@ class JetStreamService:
         from eyot_daemon.jetstream.status import provide_failed
 
         self._damage = error.why
-        provide_failed(str(error.path), error.why, self.broker.providers)
+        provide_failed(str(error.path), error.why, error.remedy, self.broker.providers)
 
     def _end(self) -> None:
         running, self.running = self.running, None

@@ -50,9 +50,9 @@ def provide(jetstream: RunningJetStream, providers: Providers) -> None:
     providers.jetstream_errors = lambda: _errors(jetstream)
 
 
-def provide_failed(path: str, why: str, providers: Providers) -> None:
-    """Let the status pages say that the store cannot be opened."""
-    providers.store = lambda: StoreStatus(path=path, error=why)
+def provide_failed(path: str, why: str, remedy: str, providers: Providers) -> None:
+    """Let the status pages say that the store cannot be opened, and what to do."""
+    providers.store = lambda: StoreStatus(path=path, error=why, remedy=remedy)
 
 
 def _errors(jetstream: RunningJetStream) -> JetStreamErrors:

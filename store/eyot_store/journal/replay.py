@@ -42,8 +42,8 @@ def replay(
         if not skips:
             raise StoreError(
                 "corrupt",
-                f"{path} is missing: it may hold acknowledged messages that are nowhere else; restore it, or have "
-                "`eyot-check --repair` count them as lost",
+                f"{path} is missing: it may hold acknowledged messages that are nowhere else",
+                remedy=f"restore it, or have `eyot-check --repair {path.parent}` count them as lost",
             )
         path.mkdir(0o700)
     try:
@@ -63,7 +63,9 @@ def replay(
         raise as_store_error(error) from error
     changes: Changes = []
     size = 0
-    for frame, held in decoded:
+    known, orphans = {*environment.messages, *environment.fenced}, dict[int, int]()
+    for frame, all_held in decoded:
+        held = _of_known(all_held, known, orphans)
         changes += losses.filled(held) if missing or unknown else held
         size += len(frame.body)
         if size >= _APPLY_BYTES:
@@ -79,6 +81,7 @@ def replay(
     sentences = _frames_in_words(sorted(set(missing)), losses.put_back)
     sentences += [UNKNOWN_END] * unknown + in_words(losses.lost, name_of)
     sentences += in_words(losses.doubtful, name_of, "may be lost")
+    sentences += _orphans_in_words(orphans, name_of)
     return sentences + _known_ends(environment, lmdb_committer, name_of)
 
 
@@ -141,6 +144,32 @@ def _decoded(environment: Environment, frames: list[Frame]) -> tuple[list[tuple[
         except StoreError:
             unreadable.append(frame.number)
     return decoded, unreadable
+
+
+def _of_known(changes: Changes, known: set[int], orphans: dict[int, int]) -> Changes:
+    """Return the changes of streams that the database holds or that these create; count the others' messages in `orphans`.
+
+    A database that went back by a commit, or lost an entry, lacks streams that the journal has messages of.
+    """
+    kept: Changes = []
+    for stream_id, ops in changes:
+        if ops and ops[0][0] is Op.CREATE:
+            known.add(stream_id)
+        if stream_id in known:
+            kept.append((stream_id, ops))
+        else:
+            messages = sum(len(data.items) for op, data in ops if op is Op.APPEND)
+            orphans[stream_id] = orphans.get(stream_id, 0) + messages
+    return kept
+
+
+def _orphans_in_words(orphans: dict[int, int], name_of: Callable[[int], str]) -> list[str]:
+    return [
+        f"stream {name_of(stream_id)}, which the database does not hold any more: "
+        f"{count} message{'s' * (count != 1)} in the journal {'are' if count != 1 else 'is'} lost"
+        for stream_id, count in orphans.items()
+        if count
+    ]
 
 
 def _known_ends(environment: Environment, lmdb_committer: LmdbCommitter, name_of: Callable[[int], str]) -> list[str]:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import lmdb
 import msgspec
 
-from eyot_store.errors import StoreError
+from eyot_store.errors import RESTORE, StoreError
 from eyot_store.native import child_at, data_at, key_at, nodes_of, search
 from eyot_store.page_check import HEADER_SIZE, WORD
 from eyot_store.pages.errors import PageError
@@ -98,7 +98,8 @@ def _again(path: Path, notes: list[str], went_back: bool, last_seqs: dict[int, i
     finally:
         pages.close()
     if not found.is_usable or found.free:
-        raise StoreError("corrupt", f"the database cannot be repaired: {found.main or found.free or found.shared}")
+        why = found.main or found.free or found.shared
+        raise StoreError("corrupt", f"the database cannot be repaired: {why}", remedy=RESTORE)
     found.streams = {**before.streams, **found.streams}
     return Examined(found, notes, went_back, known, last_seqs)
 
@@ -116,7 +117,9 @@ def _best(found: list[Survey], follow: bool) -> Survey:
         return usable[0] if follow else max(usable, key=_how_far)
     opened = [each for each in found if each.main is None and STREAMS in each.trees]
     if not opened:
-        raise StoreError("corrupt", f"the database cannot be opened: {found[0].main or 'it has no streams'}")
+        raise StoreError(
+            "corrupt", f"the database cannot be opened: {found[0].main or 'it has no streams'}", remedy=RESTORE
+        )
     return min(opened, key=lambda each: len(each.shared))
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from eyot_store.errors import StoreError
+from eyot_store.errors import RESTORE, StoreError
 from eyot_store.native import (
     check_page,
     child_at,
@@ -87,8 +87,8 @@ class Pages:
             os.close(self._file)
             raise StoreError(
                 "corrupt",
-                f"neither of the database's two meta pages can be read, and nothing else leads to the messages: restore {path}, "
-                "or move the store's directory away to start with an empty one",
+                "neither of the database's two meta pages can be read, and nothing else leads to the messages",
+                remedy=RESTORE,
             )
         self._map: mmap.mmap | None = None
         self._view = memoryview(b"")

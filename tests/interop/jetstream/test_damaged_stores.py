@@ -8,10 +8,16 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from eyot_store.check.main import repair_store
+from eyot_store.errors import RESTORE, StoreError
 from eyot_store.pages.layout import SEQUENCE_KEY
 from eyot_store.pages.pages import Pages
+from eyot_wire.doctor.check import Check
+from eyot_wire.doctor.installation import installation
+from eyot_wire.status import StatusReport
 from support.clients.raw_client import RawClient
 from support.servers.eyotd import Eyotd
 
@@ -66,10 +72,24 @@ def data_file(server: Eyotd) -> Path:
     return server.workdir / "js" / "eyot" / "data.mdb"
 
 
+def roots(file: Path) -> list[int]:
+    """The roots of the last two commits, the newest first."""
+    pages = Pages(file)
+    found = [meta.main.root for meta in pages.metas()]
+    pages.close()
+    return found
+
+
 def spoil(file: Path, pgno: int) -> None:
     with file.open("r+b") as data:
         data.seek(pgno * PAGE + 10)
         data.write(b"\xff" * 6)
+
+
+def store_checks(server: Eyotd) -> list[Check]:
+    """What `eyot doctor` says of the store."""
+    report = msgspec.convert(server.monitor("/eyot/status"), StatusReport)
+    return [check for check in installation(report) if check.name == "store"]
 
 
 def health(server: Eyotd) -> tuple[int, Any]:
@@ -143,7 +163,10 @@ def test_core_is_served_where_the_database_cannot_be_opened(stopped: Eyotd) -> N
         code, page = health(server)
         assert code == 503
         assert "JetStream not enabled (10076): neither of the database's two meta pages" in page["error"]
-        assert "neither" in server.monitor("/eyot/status")["store"]["error"]
+        (check,) = store_checks(server)
+        assert check.detail.startswith("not opened: neither of the database's two meta pages can be read")
+        assert check.remedy == RESTORE
+        assert f"; {check.remedy}. Core NATS is served" in server.log()
 
 
 def test_an_empty_database_beside_a_journal_is_not_started_silently(stopped: Eyotd) -> None:
@@ -156,4 +179,41 @@ def test_an_empty_database_beside_a_journal_is_not_started_silently(stopped: Eyo
             code, page = health(server)
             assert code == 503
             assert "journal" in page["error"]
+            (check,) = store_checks(server)
+            assert check.remedy == f"restore it, or remove {file.parent / 'journal'} to start without it"
         assert sorted((file.parent / "journal").iterdir()) == journal
+
+
+def test_a_missing_journal_is_told_with_the_repair_that_goes_on_without_it(stopped: Eyotd) -> None:
+    journal = data_file(stopped).parent / "journal"
+    journal.rename(stopped.workdir / "elsewhere")
+    with stopped as server:
+        core_works(server)
+        (check,) = store_checks(server)
+        assert check.remedy == f"restore it, or have `eyot-check --repair {journal.parent}` count them as lost"
+
+
+def test_the_loss_of_the_last_commit_is_named_and_everything_else_is_served(stopped: Eyotd) -> None:
+    """That commit created stream B: its messages are in the journal alone."""
+    file = data_file(stopped)
+    spoil(file, roots(file)[0])
+    with stopped as server, RawClient(server.client_port, headers=True) as client:
+        core_works(server)
+        assert request(client, "$JS.API.STREAM.INFO.A")["state"]["messages"] == 300
+        assert "error" in request(client, "$JS.API.STREAM.INFO.B")
+        told = [check.detail for check in store_checks(server) if check.state == "warning"]
+        lost = "which the database does not hold any more: 300 messages in the journal are lost"
+        assert any(each.endswith(lost) for each in told), told
+
+
+def test_a_database_that_no_repair_can_read_is_told_with_the_copy(stopped: Eyotd) -> None:
+    file = data_file(stopped)
+    for root in roots(file):
+        spoil(file, root)
+    with stopped as server:
+        core_works(server)
+        (check,) = store_checks(server)
+        assert check.detail.startswith("not opened: the database cannot be opened: page ")
+        assert check.remedy == RESTORE
+    with pytest.raises(StoreError, match=RESTORE):
+        repair_store(file.parent, None)

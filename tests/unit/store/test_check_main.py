@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from eyot_store.check.main import main
+from eyot_store.errors import RESTORE
 from support.store.store import JOURNAL, fill, make_log, open_inline
 
 
@@ -70,7 +71,7 @@ def test_what_cannot_be_checked_says_what_to_do(path: Path, capsys: pytest.Captu
     data = (store / "data.mdb").read_bytes()
     (store / "data.mdb").write_bytes(b"x" * 8192 + data[8192:])
     assert main([str(path)]) == 1
-    assert "move the store's directory away" in capsys.readouterr().out
+    assert RESTORE in capsys.readouterr().out
     (store / "data.mdb").unlink()
     for arguments in ([], ["--repair"], ["--compact"]):
         assert main([str(path), *arguments]) == 2

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 
+import lmdb
 import msgspec
 import pytest
 
@@ -12,9 +14,11 @@ from eyot_store import StoreError, native, page_check
 from eyot_store.check.check import check
 from eyot_store.check.main import compact, main, repair_store
 from eyot_store.check.repair import repair
+from eyot_store.environment import messages_db_name
 from eyot_store.journal.losses import gone_in
 from eyot_store.pages.pages import Pages
 from eyot_store.pages.survey import survey
+from eyot_store.records.record import pack_u64
 from eyot_store.records.store_cipher import StoreKeys
 from support.store.damages import bases, play
 from support.store.paged_store import PAGE, leaves_of, make_paged_store, spoil, tree_of
@@ -157,6 +161,59 @@ def test_a_commit_that_is_lost_with_its_meta_page_gives_no_sequence_twice(path: 
     fill(store, store.streams()[1], 1)
     assert [log.state.last_seq for log in store.streams()] == [600, 604, 600]
     assert (path / "readers-doubted.on").exists()
+    store.close()
+
+
+def test_messages_of_a_stream_whose_creation_was_lost_stop_no_start_and_no_repair(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    store = open_inline(path, JOURNAL)
+    fill(store, make_log(store, "S"), 3)
+    fill(store, make_log(store, "T"), 4)
+    store.crash()
+    pages = Pages(path / "data.mdb")
+    newest = pages.metas()[0]
+    pages.close()
+    spoil(path, newest.main.root)  # the last commit of LMDB created T
+    shutil.copytree(path, tmp_path / "other")
+    store = open_inline(path, JOURNAL)
+    assert [(log.name, log.state.last_seq) for log in store.streams()] == [("S", 3)]
+    told = "stream number 2, which the database does not hold any more: 4 messages in the journal are lost"
+    assert told in store.damaged
+    fill(store, make_log(store, "T"), 1)
+    store.close()
+    store = open_inline(path, JOURNAL)
+    assert [(log.name, log.state.last_seq) for log in store.streams()] == [("S", 3), ("T", 1)]
+    assert store.damaged == []
+    store.close()
+    assert main([str(tmp_path / "other"), "--repair"]) == 0
+    assert main([str(tmp_path / "other")]) == 0
+
+
+@pytest.mark.parametrize("what", ["entry", "database"])
+def test_messages_of_a_stream_that_cannot_be_opened_stop_no_start(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "store"
+    store = open_inline(path, JOURNAL)
+    logs = [make_log(store, "S"), make_log(store, "T"), make_log(store, "U")]
+    for log in logs:
+        fill(store, log, 3)
+    store.close()
+    store = open_inline(path, JOURNAL)
+    for log in store.streams():
+        fill(store, log, 4)
+    store.crash()
+    with lmdb.open(str(path), max_dbs=64) as environment, environment.begin(write=True) as txn:
+        if what == "entry":
+            streams = environment.open_db(b"streams", txn=txn)
+            sealed = bytearray(txn.get(pack_u64(2), db=streams))
+            sealed[4:12] = bytes(8)
+            txn.put(pack_u64(2), bytes(sealed), db=streams)
+        else:
+            txn.drop(environment.open_db(messages_db_name(2), txn=txn))
+    store = open_inline(path, JOURNAL)
+    assert [(log.name, log.state.last_seq) for log in store.streams()] == [("S", 7), ("U", 7)]
+    assert any(sentence.endswith("4 messages in the journal are lost") for sentence in store.damaged), store.damaged
+    for log in store.streams():
+        fill(store, log, 1)
     store.close()
 
 

@@ -25,7 +25,8 @@ def installation(report: StatusReport) -> list[Check]:
     if store is None:
         return checks
     if store.error:
-        checks.append(failure("store", f"cannot write: {store.error}", store_remedy(store)))
+        trouble = "not opened" if store.remedy else "cannot write"
+        checks.append(failure("store", f"{trouble}: {store.error}", store_remedy(store)))
     else:
         checks.append(ok("store", f"stores messages at {store.path}"))
     repair = f"stop the daemon and run `eyot-check --repair {store.path}`"
@@ -40,14 +41,16 @@ def installation(report: StatusReport) -> list[Check]:
 
 
 def store_remedy(store: StoreStatus) -> str:
-    """Return what to do about a store that cannot write."""
+    """Return what to do about a store that cannot write, or was not opened."""
+    if store.remedy:
+        return store.remedy
     # A quota may be used up while the file system has room.
     is_full = (store.error or "").startswith(NO_ROOM) or (
         store.free_bytes is not None and store.free_bytes < FULL_BELOW_BYTES
     )
     if is_full:
         return "free space on the disk, or eyot stream purge STREAM --keep N; eyotd goes on by itself"
-    return "see the log, and: eyot-check"
+    return f"see the logs of eyotd and of the kernel; while eyotd is stopped, `eyot-check {store.path}` reads all of it"
 
 
 def _flash(flash: FlashStatus | None) -> list[Check]:
