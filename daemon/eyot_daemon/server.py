@@ -103,10 +103,12 @@ class Server:
         accounts.keep_claims(self._system.server_info)
         leaf_links = LeafService(broker.links, accounts.authenticators.leaf)
         clients = ClientService(self.clients)
+        self._leaf_links = leaf_links
         jetstream = self._jetstream
         controls = Controls(leaf_links.reconnect, jetstream.forget_downstreams, jetstream.back_up, self._in_background)
         bundle = SupportBundle(self.clients, lambda: None if page.answers is None else page.answers.day())
         page = PageService(self.clients, lambda: self._jetstream.path, controls, bundle)
+        self._device_answers = DeviceAnswers(self.clients, bundle, leaf_links.reconnect)
         # These outlive the connections.
         self._frame: list[Service[Any]] = [
             accounts,
@@ -135,7 +137,7 @@ class Server:
             NetworkService((leaf_links.network_changed, self._bridges.network_changed)),
             ExpiryService(broker),
             StatusService(broker),
-            DeviceAnswers(self.clients, bundle, leaf_links.reconnect),
+            self._device_answers,
             page,
         ]
         #: In the order in which they start and reload; they stop in the reverse.
@@ -239,11 +241,13 @@ class Server:
         return self._mqtt_server
 
     def _accounts_changed(self) -> None:
-        """Account tokens changed: JetStream may have gone off or on."""
+        """Account tokens changed: accounts may have come and gone, and JetStream may have gone off or on."""
         self._jetstream.accounts_changed()
         if self._mqtt_server is not None:
             self._mqtt_server.jetstream_changed()
         self._bridges.jetstream_changed()
+        self._leaf_links.accounts_changed()
+        self._device_answers.accounts_changed()
 
     def _mqtt_sessions(self, account: str) -> AccountSessions:
         """Return the MQTT sessions of an account: bridges take topics in without a listener, too."""

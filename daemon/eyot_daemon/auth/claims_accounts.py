@@ -24,6 +24,7 @@ from eyot_daemon.config.accounts import (
     ResponseType,
 )
 from eyot_daemon.config.exports import latency_mistake, merged_exports
+from eyot_daemon.config.import_templates import without_last_dot
 from eyot_daemon.config.imports_check import ImportCheck
 from eyot_wire import subject
 from eyot_wire.trust.jwt import JwtError
@@ -56,12 +57,15 @@ def account_options(known: Iterable[AccountClaims], now_s: float) -> Built:
     for name, one in claims.items():
         accounts[name] = _account(one)
     for name, account in accounts.items():
-        wanted = tuple(
-            _imported(one, _activated_at(name, one, claims, now_s))
-            for one in claims[name].body.imports or ()
-            if _makes_sense(one)
-        )
-        accounts[name] = msgspec.structs.replace(account, imports=wanted)
+        wanted = []
+        for imported in claims[name].body.imports or ():
+            wrong = _wrong_subject(imported)
+            if wrong is None:
+                wanted.append(_imported(imported, _activated_at(name, imported, claims, now_s)))
+            else:
+                adding = f'Error adding {imported.type} import "{imported.subject}"'
+                problems.append(f'Account {name}: {adding}: invalid subject "{wrong}"')
+        accounts[name] = msgspec.structs.replace(account, imports=tuple(wanted))
     check = ImportCheck(accounts)
     for name, account in accounts.items():
         accounts[name] = _with_possible_imports(account, check, problems)
@@ -79,9 +83,11 @@ def _with_possible_imports(account: AccountOptions, check: ImportCheck, problems
     return msgspec.structs.replace(account, imports=tuple(kept))
 
 
-def _makes_sense(imported: Import) -> bool:
-    texts = (imported.subject, imported.to or imported.subject, imported.local_subject or imported.subject)
-    return imported.type in ("stream", "service") and all(subject.is_valid(text.encode()) for text in texts)
+def _wrong_subject(imported: Import) -> str | None:
+    """Return a subject of an import that is none; None: all are."""
+    to = without_last_dot(imported.to) if imported.type == "stream" else imported.to
+    texts = (imported.subject, to or imported.subject, imported.local_subject or imported.subject)
+    return next((text for text in texts if not subject.is_valid(text.encode())), None)
 
 
 def _activated_at(importer: str, imported: Import, claims: Mapping[str, AccountClaims], now_s: float) -> int | None:
@@ -169,7 +175,7 @@ def _imported(one: Import, activated_at: int | None) -> ImportOptions:
     theirs, local, prefix = one.subject.encode(), one.local_subject.encode(), b""
     if one.to and not one.local_subject:
         if kind == "stream":
-            prefix = one.to.encode()
+            prefix = without_last_dot(one.to).encode()
         else:  # the old form has the subjects exchanged
             theirs, local = one.to.encode(), one.subject.encode()
     return ImportOptions(

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from eyot_daemon.auth.account_tokens import DELETE_DISABLED, TokenStoreError
-from eyot_daemon.auth.trust import Trust
+from eyot_daemon.auth.trust import InvalidAccount, Trust
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.subscription import CallbackDest, Kind, Origin, SubjectSpace, Subscription
 from eyot_wire.trust import nkey
@@ -84,7 +84,10 @@ class ClaimsServices:
                 return
             trust.accept(text)
         except (JwtError, TokenStoreError) as error:
-            self._refuse(sub.account, reply, account, f"{what} resulted in error - {error}")
+            failed = f"{what} resulted in error"
+            if isinstance(error, InvalidAccount):
+                failed = f"{what if trust.tokens.is_cache else 'jwt'} validation failed"
+            self._refuse(sub.account, reply, account, f"{failed} - {error}")
             return
         self._changed([account])
         self._grant(sub.account, reply, account, what.replace("update", "updated"))

@@ -23,6 +23,10 @@ from eyot_wire.trust.jwt_account_check import mistakes
 log = logging.getLogger("eyot.auth")
 
 
+class InvalidAccount(JwtError):
+    """An account's JWT says what it may not say."""
+
+
 class Trust:
     """The accounts of operator mode. `now_ns`: the wall clock."""
 
@@ -57,7 +61,7 @@ class Trust:
             raise JwtError("account JWT not signed by trusted operator")
         wrong = mistakes(account)
         if wrong:
-            raise JwtError(f"validation errors: [{' '.join(wrong)}]")
+            raise InvalidAccount(f"validation errors: [{' '.join(wrong)}]")
         return account
 
     def accept(self, token: str) -> AccountClaims:

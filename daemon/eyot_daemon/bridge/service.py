@@ -45,6 +45,8 @@ class BridgeService:
         self._sessions = sessions
         self._nursery: trio.Nursery | None = None
         self.bridges: dict[str, Bridge] = {}
+        #: those that wait for their account: a token may bring it
+        self._without_account: list[BridgeOptions] = []
         leaf_links = broker.providers.links
         broker.providers.links = lambda: [*leaf_links(), *self._statuses()]
 
@@ -76,6 +78,7 @@ class BridgeService:
         self._begin(prepared)
 
     def _begin(self, wanted: Sequence[BridgeOptions]) -> None:
+        self._without_account = []
         for options in wanted:
             if options.disabled:
                 continue
@@ -86,6 +89,7 @@ class BridgeService:
             account = options.account
             if account not in self._broker.accounts:
                 log.error("Bridge %s: there is no account %s", options.name, account)
+                self._without_account.append(options)
                 continue
 
             def jetstream(account: str = account) -> JetStreamAccount | None:
@@ -123,9 +127,12 @@ class BridgeService:
         self._begin(list(wanted.values()))
 
     def jetstream_changed(self) -> None:
-        """JetStream went off or on in accounts."""
+        """JetStream went off or on in accounts, or a token made one."""
         for bridge in self.bridges.values():
             bridge.jetstream_changed()
+        waiting = [options for options in self._without_account if options.account in self._broker.accounts]
+        if waiting:
+            self._begin(self._without_account)
 
     def network_changed(self) -> None:
         """Connect now where a bridge waits for the network."""

@@ -15,6 +15,7 @@ from eyot_daemon.config.accounts import (
     ResponseType,
 )
 from eyot_daemon.config.exports import latency_mistake, merged_exports
+from eyot_daemon.config.import_templates import without_last_dot
 from eyot_daemon.config.mappings_read import read_mappings
 from eyot_daemon.config.permissions_read import read_permissions_of, read_subjects
 from eyot_daemon.config.reader import Block, expect_array, expect_string, wrong_type
@@ -295,7 +296,10 @@ def _read_local(block: Block, key: str) -> bytes:
     entry = block.entry(key)
     if entry is None:
         return b""
-    local = read_subjects(entry.value, key)
+    value = entry.value
+    if key == "prefix" and isinstance(value.value, str):
+        value = ConfValue(without_last_dot(value.value), value.position)
+    local = read_subjects(value, key)
     if len(local) != 1:
         raise wrong_type("a subject", entry.value, key)
     return local[0]

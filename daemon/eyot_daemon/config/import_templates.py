@@ -21,6 +21,11 @@ def check_templates(imported: ImportOptions) -> None:
         Transform(local, back_template(imported.subject, imported.to or imported.subject))
 
 
+def without_last_dot(prefix: str) -> str:
+    """Return a prefix as its tokens: `in.` is `in`. nats-server appends the dot only where there is none."""
+    return prefix.removesuffix(".") if len(prefix) > 1 else prefix
+
+
 def stream_template(imported: ImportOptions) -> bytes:
     """Return the local subject of an imported stream's messages, as a template."""
     if imported.prefix:

@@ -18,6 +18,7 @@ import trio
 from msgspec.structs import replace
 
 from eyot_daemon.auth.login import Peer
+from eyot_daemon.config.check import account_names
 from eyot_daemon.config.leaf import LeafUrl, RemoteOptions
 from eyot_daemon.leaf.credentials import CredentialsError, credentials_for, out_of_date, token_expiry_s
 from eyot_daemon.leaf.link import LeafConnection
@@ -45,6 +46,7 @@ from eyot_sync.link.state import LinkPhase, LinkState
 from eyot_sync.link.supervisor import LinkSupervisor, RemoteSpec
 from eyot_sync.link.urls import LinkAddress
 from eyot_sync.policy.budget import CONNECTION_BYTES
+from eyot_sync.policy.stream_gate import LOOK_AGAIN_S, Hold
 
 if TYPE_CHECKING:
     from eyot_daemon.net.websocket_client import WebSocketClientStream
@@ -102,7 +104,7 @@ class LeafRemotes:
             runner=runner,
             clock=broker.clock,
             rng=broker.rng,
-            gate=lambda: broker.sync.remote_hold(remote),
+            gate=lambda: self._hold(remote),
         )
         links.metered[spec.name] = lambda: broker.sync.metered_status(remote)
         if remote.credentials:
@@ -114,6 +116,13 @@ class LeafRemotes:
         self.supervisors.append(supervisor)
         links.remotes.append(supervisor.state)
         return supervisor
+
+    def _hold(self, remote: RemoteOptions) -> Hold | None:
+        """Return what keeps a remote from being dialled: its account was deleted, or a policy; None: nothing."""
+        broker = self.links.broker
+        if remote.account not in account_names(broker.options):
+            return Hold(f"there is no account {remote.account}, push its JWT", LOOK_AGAIN_S)
+        return broker.sync.remote_hold(remote)
 
     def start(self, nursery: trio.Nursery) -> None:
         """Begin to dial; each remote is a task of `nursery`."""
@@ -156,6 +165,12 @@ class LeafRemotes:
         """End all links to hubs and connect no more."""
         for scope in self._scopes.values():
             scope.cancel()
+
+    def accounts_changed(self) -> None:
+        """Connect now where a supervisor waited for its account."""
+        for supervisor in self.supervisors:
+            if supervisor.state.waiting:
+                supervisor.wake()
 
     def network_changed(self) -> None:
         """Connect now where a supervisor waits for the network."""

@@ -101,6 +101,11 @@ class LeafService:
         if self._remotes is not None:
             self._remotes.update(options.remotes, nursery)
 
+    def accounts_changed(self) -> None:
+        """Connect now where a remote waits for its account."""
+        if self._remotes is not None:
+            self._remotes.accounts_changed()
+
     def network_changed(self) -> None:
         """Connect now where a remote waits for the network."""
         if self._remotes is not None:

@@ -100,6 +100,13 @@ class DeviceAnswers:
         if prepared != self._options:
             steps.last(lambda: self._begin(prepared))
 
+    def accounts_changed(self) -> None:
+        """Answer in the account that is there now: tokens may have removed it, and made it again."""
+        if self._options is not None:
+            account = self._clients.broker.accounts.get(self._options.account)
+            if any(sub.account is not account for sub in self._subscriptions) or (account and not self._subscriptions):
+                self._begin(self._options)
+
     def health(self, query: HealthzQuery) -> Unhealthy | None:
         return None
 

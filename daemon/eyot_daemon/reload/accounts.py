@@ -109,7 +109,7 @@ class AccountService:
         def undo() -> None:
             self._change(AccountConfiguration(old, old_trust))
             for name in [name for name in broker.accounts if name not in names]:
-                del broker.accounts[name]
+                broker.remove_account(name)
 
         steps.undo(undo)
         self._change(prepared)

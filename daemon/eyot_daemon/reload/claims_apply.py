@@ -52,12 +52,13 @@ class ClaimsKeeper:
         old = broker.options
         new = broker.options = self._trust().options(old)
         update_accounts(broker, old, new)
-        self._accounts_changed()
         for name in names:
             account = broker.accounts.get(name)
             if account is not None:
                 self._reauthorize(account)
         remove_accounts(broker, new)
+        # Behind the removal, as at a reload: else a service keeps a removed account, and not the one that a later token makes.
+        self._accounts_changed()
         self._set_timer()
 
     def _reauthorize(self, account: Account) -> None:
@@ -75,6 +76,8 @@ class ClaimsKeeper:
                 self._reauthorize_leaf_node(link, link.token)
             elif link.external and self._trust().usable(account.name) is None:
                 link.close(ACCOUNT_EXPIRED)
+            elif link.state.solicited and account.name not in self._trust().accounts:
+                link.end_for_now("its account was deleted")
         keep_within_account(account)
 
     def _reauthorize_client(self, client: ServedClient, before: UserToken) -> None:

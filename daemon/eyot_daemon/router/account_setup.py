@@ -53,7 +53,7 @@ def remove_accounts(broker: Broker, options: Options) -> None:
     """Remove the accounts that `options` no longer contains. No connection uses them by now."""
     for name in tuple(broker.accounts):
         if name not in account_names(options):
-            del broker.accounts[name]
+            broker.remove_account(name)
 
 
 def _mappings(options: Options) -> dict[str, tuple[MappingOptions, ...]]:

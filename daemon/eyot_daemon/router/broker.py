@@ -50,6 +50,11 @@ class Broker(BrokerCore):
                 listener(account)
         return account
 
+    def remove_account(self, name: str) -> None:
+        """Forget an account that no connection uses any more. One of the same name that comes later is another one."""
+        del self.accounts[name]
+        self.links.account_removed(name)
+
     # messages and payload bytes over all clients and leaf links
 
     @property

@@ -119,6 +119,10 @@ class LeafLinks(Generic[L]):
             links = self._accounts[account.name] = AccountLinks(account)
         return links
 
+    def account_removed(self, name: str) -> None:
+        """Forget what the links of an account have in common: it concerns an account that is gone."""
+        self._accounts.pop(name, None)
+
     def mappings_changed(self, account: Account, gone: Iterable[bytes], come: Iterable[bytes]) -> None:
         """Announce changed mappings of `account` to its links."""
         links = self._accounts.get(account.name)

@@ -495,6 +495,11 @@ def test_answers_about_tokens_have_nats_servers_members(kind: str, tmp_path: Pat
                 "description": f"delete accounts request by {signer.public} failed - "
                 "delete must be enabled in server config",
             }
+        rich = [{"name": name, "type": "stream", "subject": name} for name in ("a", "b")]
+        poor = OPERATOR.account(ALPHA, exports=rich, limits={"exports": 1})
+        assert (await ask(admin, "$SYS.REQ.CLAIMS.UPDATE", poor))["error"]["description"] == (
+            "jwt validation failed - validation errors: [the account contains more exports than allowed by the operator]"
+        )
         missing = await admin.request(f"$SYS.REQ.ACCOUNT.{BETA.public}.CLAIMS.LOOKUP", b"", timeout=WAIT_S)
         assert missing.data == b""
 

@@ -58,6 +58,21 @@ def test_imports_in_both_forms() -> None:
     assert [problem.endswith("service import not authorized") for problem in problems] == [True]
 
 
+def test_a_prefix_may_end_with_its_dot() -> None:
+    """As in nats-server. What makes no subject is left out, and said so."""
+    imports = [
+        {"type": "stream", "subject": f"s.{number}", "account": ALPHA.public, "to": to}
+        for number, to in enumerate(("p", "p.q.", "p..", ".", "a..b"))
+    ]
+    accounts, problems = built(alpha={"exports": [{"type": "stream", "subject": "s.>"}]}, beta={"imports": imports})
+    assert [one.prefix for one in accounts[BETA.public].imports] == [b"p", b"p.q"]
+    assert [problem.rpartition(": ")[2] for problem in problems] == [
+        'invalid subject "p."',
+        'invalid subject "."',
+        'invalid subject "a..b"',
+    ]
+
+
 def activation(signer: Key = ALPHA, subject: str = "s.>", kind: str = "stream", to: Key = BETA, **claims: Any) -> str:
     """What `signer` lets the account `to` import of ALPHA."""
     body = {"type": "activation", "kind": kind, "subject": subject, "issuer_account": ALPHA.public}

@@ -289,7 +289,7 @@ def test_account_options() -> None:
                 exports [{stream: "s.>", accounts: [B]}, {service: "r.*", account_token_position: 2,
                           latency: {subject: lat, sampling: 50}, threshold: "5s"}, {service: c, response: chunked}]
             },
-            B { imports [{stream: {account: A, subject: "s.x"}, prefix: p}, {service: {account: A, subject: r.B}, to: local}] }
+            B { imports [{stream: {account: A, subject: "s.x"}, prefix: "p."}, {service: {account: A, subject: r.B}, to: local}] }
         }
         """
     )
