@@ -122,18 +122,27 @@ class Trust:
         )
         return account.signing_keys() if strict else (account.name, *account.signing_keys())
 
-    def next_expiry_s(self) -> float | None:
-        """Return when the next account or activation expires, in seconds since the epoch; None: never."""
+    def next_change_s(self) -> float | None:
+        """Return when time changes an account next, in seconds since the epoch; None: never, unless the clock is set back."""
         return min(
-            (at for account in self.accounts.values() for at in _expiries(account) if at > self._looked_s), default=None
+            (at for account in self.accounts.values() for at in _changes_at(account) if at > self._looked_s),
+            default=None,
         )
 
-    def newly_expired(self) -> list[str]:
-        """Return the accounts that expired, or lost an activation, since the last call."""
-        since, now_s = self._looked_s, self.now_s
-        self._looked_s = now_s
+    @property
+    def changes_with_time(self) -> bool:
+        """Whether any account does: it, or an activation that it has, begins or expires."""
+        return any(_changes_at(account) for account in self.accounts.values())
+
+    def changed_by_time(self) -> list[str]:
+        """Return the accounts that began or expired, or with an activation that did, since the last call.
+
+        A clock that was set back between takes an expiry back.
+        """
+        before, self._looked_s = self._looked_s, self.now_s
+        first, last = sorted((before, self._looked_s))
         return [
-            name for name, account in self.accounts.items() if any(since < at <= now_s for at in _expiries(account))
+            name for name, account in self.accounts.items() if any(first < at <= last for at in _changes_at(account))
         ]
 
     def options(self, configured: Options) -> Options:
@@ -144,13 +153,14 @@ class Trust:
         return msgspec.structs.replace(configured, accounts=built.accounts)
 
 
-def _expiries(account: AccountClaims) -> list[int]:
+def _changes_at(account: AccountClaims) -> list[int]:
     """Return the times, in seconds since the epoch, at which this account changes without a new token."""
-    times = [account.claims.exp]
+    times = [account.claims.nbf, account.claims.exp]
     for imported in account.body.imports or ():
         if imported.token:
             try:
-                times.append(decode(imported.token).exp)
+                activation = decode(imported.token)
             except JwtError:
                 continue
+            times += (activation.nbf, activation.exp)
     return [at for at in times if at]

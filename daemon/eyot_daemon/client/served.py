@@ -361,11 +361,12 @@ class ServedClient(ClientState):
         self.access = access
 
     def expire_in(self, seconds: float) -> None:
-        """Limit the login's duration; 0: unlimited."""
+        """Limit the login's duration, by the wall clock as a token does; 0: unlimited."""
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
         self.expires_ns = 0
         if seconds:
-            self.expires_ns = (self.clients.broker.clock.now_ns() // 10**9 + int(seconds)) * 10**9
-            self._expiry = self.clients.broker.timers.call_later(seconds, lambda: self.fail(USER_EXPIRED))
+            broker = self.clients.broker
+            self.expires_ns = (broker.clock.now_ns() // 10**9 + int(seconds)) * 10**9
+            self._expiry = broker.wall_timers.call_later(seconds, lambda: self.fail(USER_EXPIRED))

@@ -127,7 +127,9 @@ class LeafConnection(LinkDestination):
         self.transport: Transport | None = None
         broker = links.broker
         self._login = (
-            None if authenticate is None else LeafLogin(self, authenticate, broker.timers, self._authenticated)
+            None
+            if authenticate is None
+            else LeafLogin(self, authenticate, broker.timers, broker.wall_timers, self._authenticated)
         )
         self._learn = learn
         self._timer = SessionTimer(session, broker.timers, broker.clock.monotonic, self._tick, self._input_waits)

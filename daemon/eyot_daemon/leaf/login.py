@@ -11,6 +11,7 @@ from eyot_daemon.net.transport import Transport
 from eyot_daemon.router.account import Account
 from eyot_daemon.turn.backpressure import Gate
 from eyot_daemon.turn.timers import TimerHandle, Timers
+from eyot_daemon.turn.wall_timers import WallTimers
 from eyot_sync.leaf import errors
 from eyot_sync.leaf.events import ConnectReceived, ReplyRule, UserRules
 from eyot_sync.leaf.permissions import SubjectRule
@@ -61,18 +62,29 @@ class LeafLogin:
     `authenticated` receives the peer's login; None: authentication failed.
     """
 
-    __slots__ = ("_applicant", "_authenticate", "_authenticated", "_decision", "_door", "_expiry", "_timers")
+    __slots__ = (
+        "_applicant",
+        "_authenticate",
+        "_authenticated",
+        "_decision",
+        "_door",
+        "_expiry",
+        "_timers",
+        "_wall_timers",
+    )
 
     def __init__(
         self,
         applicant: Applicant,
         authenticate: Authenticate,
         timers: Timers,
+        wall_timers: WallTimers,
         authenticated: Callable[[ConnectReceived, Login | None], None],
     ) -> None:
         self._applicant = applicant
         self._authenticate = authenticate
         self._timers = timers
+        self._wall_timers = wall_timers
         self._authenticated = authenticated
         self._decision: Deferred | None = None  # a pending authentication
         self._door: Gate | None = None  # where the peer waits for that
@@ -106,7 +118,7 @@ class LeafLogin:
     def expire_in(self, seconds: float, expired: Callable[[], None]) -> None:
         """Limit the duration of a credential; 0: unlimited."""
         if seconds:
-            self._expiry = self._timers.call_later(seconds, expired)
+            self._expiry = self._wall_timers.call_later(seconds, expired)
 
     def stop(self) -> None:
         """Abandon the decision when the link ends."""

@@ -20,10 +20,11 @@ from eyot_daemon.router.access import Access
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.account_setup import remove_accounts, update_accounts
 from eyot_daemon.turn.timers import TimerHandle
+from eyot_daemon.turn.wall_timers import LOOK_S
 
 log = logging.getLogger("eyot.auth")
 
-#: The longest interval between checks: wall clocks are set, and timers use another clock.
+#: The longest interval between checks where no token changes with time.
 LOOK_S_MAX = 3600.0
 
 
@@ -107,21 +108,28 @@ class ClaimsKeeper:
         if login.token is None or login.token.scope != before.scope:
             link.close(AUTHORIZATION_VIOLATION)
 
-    # -- expiry ----------------------------------------------------------------------------------------------------
+    # -- time ------------------------------------------------------------------------------------------------------
 
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         trust = self._trust()
-        soonest = trust.next_expiry_s()
-        wait_s = LOOK_S_MAX if soonest is None else min(max(0.0, soonest - trust.now_s), LOOK_S_MAX)
-        self._timer = self._clients.broker.timers.call_later(wait_s, self._expire)
+        soonest = trust.next_change_s()
+        wait_s = LOOK_S if trust.changes_with_time else LOOK_S_MAX
+        if soonest is not None:
+            wait_s = min(max(0.0, soonest - trust.now_s), wait_s)
+        self._timer = self._clients.broker.timers.call_later(wait_s, self._look)
 
-    def _expire(self) -> None:
-        expired = self._trust().newly_expired()
-        if expired:
-            for name in expired:
-                log.warning("Account %s or an activation it has expired", name)
-            self.changed(expired)
+    def _look(self) -> None:
+        """Apply what time changes, or a clock that was set."""
+        trust = self._trust()
+        changed = trust.changed_by_time()
+        for name in changed:
+            if trust.usable(name) is None:
+                log.warning("Account %s has expired", name)
+            else:
+                log.warning("An activation that account %s has, or its JWT, began or expired", name)
+        if changed:
+            self.changed(changed)
         else:
             self._set_timer()

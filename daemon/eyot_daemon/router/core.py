@@ -24,6 +24,7 @@ from eyot_daemon.turn.clock import Clock
 from eyot_daemon.turn.later_turns import LaterTurns
 from eyot_daemon.turn.readers import Readers
 from eyot_daemon.turn.timers import Timers
+from eyot_daemon.turn.wall_timers import WallTimers
 from eyot_sync.link.state import LinkState
 from eyot_wire.native import send_out
 from eyot_wire.status import ReloadReport
@@ -59,6 +60,7 @@ class BrokerCore:
         self.server_name = self.options.server_name or self.server_id
         self.clock = clock or Clock()
         self.timers = Timers(self.clock)
+        self.wall_timers = WallTimers(self.clock, self.timers)
         #: connections that were sent more small operations than a turn handles
         self.later_turns = LaterTurns(self.timers)
         self.readers = Readers(self)
