@@ -19,7 +19,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.io import OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
-from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table import CommitTableResponse, StagedTable, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from requests import PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
@@ -114,6 +114,15 @@ class _RememberingSqlCatalog(SqlCatalog):
         if held is None or held.metadata_location != orm_table.metadata_location:
             held = self._last[name] = super()._convert_orm_to_iceberg(orm_table)
         return Table(name, held.metadata, held.metadata_location, held.io, self)
+
+    def _update_and_stage_table(self, current_table: Table | None, *given: Any) -> StagedTable:
+        """As pyiceberg, but never back in time: readers refuse metadata that are older than their last snapshot."""
+        staged = super()._update_and_stage_table(current_table, *given)
+        if current_table is not None:
+            earliest_ms = current_table.metadata.last_updated_ms
+            if staged.metadata.last_updated_ms < earliest_ms:
+                staged.metadata = staged.metadata.model_copy(update={"last_updated_ms": earliest_ms})
+        return staged
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]

@@ -1,13 +1,20 @@
 """One commit to an Iceberg table: a snapshot with files and positions, made once, or again on a newer version.
 
 pyiceberg makes an append again after any other commit. Here that is so only where the other commits named none of its
-positions. The parts of pyiceberg that this needs are not part of its documented interface: its version is bounded in
+positions.
+
+Readers refuse a table whose snapshots step back in time by more than a minute. After the clock was set back, a snapshot
+therefore follows the last one by a millisecond, and says in its summary when it was made.
+
+The parts of pyiceberg that this needs are not part of its documented interface: its version is bounded in
 pyproject.toml.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from pyiceberg.exceptions import CommitFailedException
@@ -15,10 +22,14 @@ from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, Manifes
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import MetadataLogEntry, Operation, Snapshot, SnapshotLogEntry
+from pyiceberg.table.update import AddSnapshotUpdate, UpdatesAndRequirements
 from pyiceberg.table.update.snapshot import _ManifestMergeManager, _OverwriteFiles
 from pyiceberg.typedef import IcebergBaseModel
 
 POSITION: Final = "eyot.position."
+#: In a snapshot's summary: the time of the writer's clock, in ms since 1970, where the snapshot bears a later one.
+MADE_AT: Final = "eyot.made-at"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 #: More manifests than these are joined, the smallest ones, until half as many are left: every reader of the table opens each.
 MANIFESTS_MAX: Final = 16
 
@@ -94,6 +105,22 @@ class _Transaction(Transaction):
 class _Snapshot(_OverwriteFiles):
     """A snapshot that adds and removes files, and joins manifests when they are many."""
 
+    def _commit(self) -> UpdatesAndRequirements:
+        # Not the metadata with the transaction's updates: these say another time.
+        earliest_ms = self._transaction._table.metadata.last_updated_ms + 1
+        now_ms = time.time_ns() // 1_000_000
+        if now_ms >= earliest_ms:
+            return super()._commit()
+        self.snapshot_properties = {**self.snapshot_properties, MADE_AT: str(now_ms)}
+        updates, requirements = super()._commit()
+        later = {"timestamp_ms": earliest_ms}
+        return tuple(
+            update.model_copy(update={"snapshot": update.snapshot.model_copy(update=later)})
+            if isinstance(update, AddSnapshotUpdate)
+            else update
+            for update in updates
+        ), requirements
+
     def _validate_concurrency(self) -> None:
         """Nothing more: what may follow another commit is decided in `_Transaction`."""
 
@@ -119,6 +146,12 @@ class _Snapshot(_OverwriteFiles):
         small, large = data[: -MANIFESTS_MAX // 2], data[-MANIFESTS_MAX // 2 :]
         manager = _ManifestMergeManager(TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT, 2, True, self)
         return [*manager.merge_manifests(small), *large, *(one for one in held if one.content != ManifestContent.DATA)]
+
+
+def made_at(snapshot: Snapshot) -> datetime:
+    """Return when a snapshot was made, by its writer's clock."""
+    told = None if snapshot.summary is None else snapshot.summary.get(MADE_AT)
+    return _EPOCH + timedelta(milliseconds=snapshot.timestamp_ms if told is None else int(told))
 
 
 def _entries(manifest: ManifestFile) -> int:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -24,6 +25,7 @@ import pyarrow.fs as pafs
 from pyiceberg.catalog import Catalog
 from pyiceberg.conversions import from_bytes, to_bytes
 from pyiceberg.exceptions import (
+    BadRequestError,
     CommitFailedException,
     ForbiddenError,
     NamespaceAlreadyExistsError,
@@ -44,7 +46,7 @@ from pyiceberg.types import DateType, IcebergType, PrimitiveType, TimestamptzTyp
 from eyot_hub.errors import HubError
 from eyot_hub.jobs.tables.catalog_errors import catalog_errors
 from eyot_hub.jobs.tables.files import DataFile, filesystem
-from eyot_hub.jobs.tables.iceberg_commit import POSITION, Commit
+from eyot_hub.jobs.tables.iceberg_commit import POSITION, Commit, made_at
 from eyot_hub.jobs.tables.iceberg_schema import arrow_schema, iceberg_schema, iceberg_type, with_field_ids
 from eyot_hub.jobs.tables.table_format import Fenced, TableFile, TableSpec
 
@@ -212,12 +214,12 @@ class IcebergLog:
         self._expire(between_others(self._table.metadata.snapshots, _now()))
 
     def vacuum(self, hours: float) -> int:
-        """Expire the snapshots that are older than `hours`, and remove what none of the others needs.
+        """Expire the snapshots that were replaced `hours` ago, and remove what none of the others needs.
 
         A file that no snapshot needs stays for `hours`: a job may be about to commit it.
         """
         before = _now() - timedelta(hours=max(0, int(hours)))
-        self._expire([one for one in self._table.metadata.snapshots if one.timestamp_ms < before.timestamp() * 1000])
+        self._expire(replaced(self._table.metadata.snapshots, before))
         self.refresh()
         needed = self._needed()
         files, root = filesystem(self._spec.place)
@@ -294,7 +296,8 @@ class IcebergLog:
     def _expire_ids(self, ids: list[int]) -> None:
         try:
             self._table.maintenance.expire_snapshots().by_ids(ids).commit()
-        except ForbiddenError as error:  # some catalogs let nobody else expire snapshots
+        except (ForbiddenError, BadRequestError) as error:
+            # Some catalogs let nobody else expire snapshots, others nobody while their clock is behind the last snapshot.
             log.info("table %s: old snapshots stay until the catalog expires them: %s", self._spec.root, error)
             self.refresh()
 
@@ -349,7 +352,7 @@ def _operation(added: Sequence[DataFile], removed: Sequence[TableFile]) -> Opera
 
 def between_others(snapshots: Sequence[Snapshot], now: datetime) -> list[Snapshot]:
     """Return the snapshots that need not stay, since a later one has the same step of time."""
-    ages = {one.snapshot_id: now - _EPOCH - timedelta(milliseconds=one.timestamp_ms) for one in snapshots}
+    ages = {one.snapshot_id: now - made_at(one) for one in snapshots}
     slots = {one.snapshot_id: _slot(one, ages[one.snapshot_id]) for one in snapshots}
     last_in = {slots[one.snapshot_id]: one.snapshot_id for one in snapshots}
     return [
@@ -363,7 +366,15 @@ def between_others(snapshots: Sequence[Snapshot], now: datetime) -> list[Snapsho
 
 def _slot(snapshot: Snapshot, age: timedelta) -> tuple[timedelta, int]:
     step = next(step for limit, step in STEPS if age <= limit)
-    return step, timedelta(milliseconds=snapshot.timestamp_ms) // step
+    return step, (made_at(snapshot) - _EPOCH) // step
+
+
+def replaced(snapshots: Sequence[Snapshot], before: datetime) -> list[Snapshot]:
+    """Return the snapshots after which another one was made `before` then.
+
+    A table that rests for weeks has an old snapshot, which readers opened until the next commit all the same.
+    """
+    return [one for one, following in pairwise(snapshots) if made_at(following) < before]
 
 
 def _snapshot_id(table: Table) -> int | None:
