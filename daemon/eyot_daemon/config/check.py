@@ -44,6 +44,7 @@ def _check_sizes(options: Options, reading: Reading) -> None:
         raise reading.error(
             "max_payload",
             f"max_payload ({options.max_payload}) cannot be higher than max_pending ({options.max_pending})",
+            "max_pending",
         )
     grace_s, duration_s = options.lame_duck_grace_period_s, options.lame_duck_duration_s
     if grace_s >= duration_s:
@@ -51,6 +52,7 @@ def _check_sizes(options: Options, reading: Reading) -> None:
             "lame_duck_grace_period",
             f"lame duck grace period ({format_duration(int(grace_s * 1e9))}) should be strictly lower than "
             f"lame duck duration ({format_duration(int(duration_s * 1e9))})",
+            "lame_duck_duration",
         )
     if options.https_port and options.tls is None:
         raise reading.error("https_port", "monitoring over HTTPS needs a certificate: tls { } at the top level")
@@ -89,7 +91,7 @@ def _check_device(options: Options, reading: Reading) -> None:
     if device.account not in account_names(options):
         raise reading.error("device_account", f"the device answers in account {device.account}, which does not exist")
     if not device.name and (not options.server_name or not is_token(options.server_name)):
-        raise reading.error("device_account", "a device that answers needs a name, or a server_name that is one token")
+        raise reading.error("device_name", "a device that answers needs a name, or a server_name that is one token")
 
 
 def _check_status(options: Options, reading: Reading) -> None:

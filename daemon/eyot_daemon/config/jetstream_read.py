@@ -236,6 +236,7 @@ def _read_device(block: Block | None) -> EyotDeviceOptions | None:
         answers=block.strings("answers") or DEFAULT_ANSWERS,
     )
     block.remember("device_account", "account")
+    block.remember("device_name", "name", "answers")
     if device.name and not is_token(device.name):
         raise block.error("must be one token of a subject", "name")
     unknown = [each for each in device.answers if each not in ANSWERS]

@@ -60,8 +60,8 @@ def read_leafnodes(block: Block | None) -> LeafNodesOptions:
         min_version=_read_min_version(block),
         compression=_read_compression(block),
         isolate_leafnode_interest=block.boolean("isolate_leafnode_interest", "isolate"),
-        reconnect_delay_s=block.seconds("reconnect", "reconnect_delay", "reconnect_interval", default=1.0),
-        dial_timeout_s=block.seconds("dial_timeout", default=1.0),
+        reconnect_delay_s=block.seconds_or_default("reconnect", "reconnect_delay", "reconnect_interval", default=1.0),
+        dial_timeout_s=block.seconds_or_default("dial_timeout", default=1.0),
         write_deadline_s=_optional_seconds(block, "write_deadline"),
         remotes=remotes,
     )
@@ -174,8 +174,8 @@ def _read_remote(block: Block, index: int) -> RemoteOptions:
         isolate=block.boolean("isolate", "isolate_leafnode_interest"),
         request_isolation=block.boolean("request_isolation"),
         compression=_read_compression(block),
-        first_info_timeout_s=block.seconds("first_info_timeout", default=1.0),
-        dial_timeout_s=block.seconds("dial_timeout", default=1.0),
+        first_info_timeout_s=block.seconds_or_default("first_info_timeout", default=1.0),
+        dial_timeout_s=block.seconds_or_default("dial_timeout", default=1.0),
         disabled=block.boolean("disabled"),
         ignore_discovered_servers=block.boolean("ignore_discovered_servers"),
     )

@@ -31,6 +31,8 @@ from eyot_daemon.config.websocket import read_websocket
 from eyot_wire.conf import ConfMap, parse_file, parse_text
 
 LAME_DUCK_DURATION_S_MIN = 30.0
+#: A shorter interval would keep the loop busy with PINGs.
+PING_INTERVAL_S_MIN = 0.001
 #: Where the local page is served if no monitoring port is configured.
 PAGE_HOST, PAGE_PORT = "127.0.0.1", 8222
 _INT32_MAX = 2**31 - 1
@@ -154,33 +156,35 @@ def _read_logging(block: Block) -> dict[str, Any]:
         "syslog": block.boolean("syslog"),
         "remote_syslog": block.string("remote_syslog"),
         "max_traced_msg_len": block.integer("max_traced_msg_len", default=0, minimum=0),
-        "connect_error_reports": block.integer("connect_error_reports", default=3600, minimum=0),
-        "reconnect_error_reports": block.integer("reconnect_error_reports", default=1, minimum=0),
+        "connect_error_reports": block.integer_or_default("connect_error_reports", default=3600),
+        "reconnect_error_reports": block.integer_or_default("reconnect_error_reports", default=1),
     }
 
 
 def _read_limits(block: Block) -> dict[str, Any]:
-    for place in ("max_payload", "lame_duck_duration", "lame_duck_grace_period"):
+    for place in ("max_payload", "max_pending", "lame_duck_duration", "lame_duck_grace_period"):
         block.remember(place, place)
     profile = block.reading.profile
-    max_payload = block.integer("max_payload", default=1024 * 1024, minimum=0, maximum=_INT32_MAX)
+    max_payload = block.integer_or_default("max_payload", default=1024 * 1024, maximum=_INT32_MAX)
     # nats-server accepts only duration strings for these two: the unquoted `2m` is two million.
     for key in ("lame_duck_duration", "lame_duck_grace_period"):
         block.string(key)
     return {
-        "max_control_line": block.integer("max_control_line", default=4096, minimum=1, maximum=_INT32_MAX),
+        "max_control_line": block.integer_or_default("max_control_line", default=4096, maximum=_INT32_MAX),
         "max_payload": max_payload,
-        "max_pending": block.integer("max_pending", default=profile.max_pending, minimum=0),
+        "max_pending": block.integer_or_default("max_pending", default=profile.max_pending),
         "max_connections": block.integer("max_connections", "max_conn", default=profile.max_connections),
         "max_subscriptions": block.integer("max_subscriptions", "max_subs", default=profile.max_subscriptions),
         "max_sub_tokens": block.integer("max_sub_tokens", "max_subscription_tokens", default=0, maximum=255),
-        "max_closed_clients": block.integer("max_closed_clients", default=profile.max_closed_clients),
-        "ping_interval_s": block.seconds("ping_interval", default=120.0, minimum=0.001),
-        "ping_max": block.integer("ping_max", default=2, minimum=0),
-        "write_deadline_s": block.seconds("write_deadline", default=10.0),
+        "max_closed_clients": block.integer("max_closed_clients", default=profile.max_closed_clients)
+        or profile.max_closed_clients,
+        "ping_interval_s": max(PING_INTERVAL_S_MIN, block.seconds_or_default("ping_interval", default=120.0)),
+        "ping_max": block.integer_or_default("ping_max", default=2),
+        "write_deadline_s": block.seconds_or_default("write_deadline", default=10.0),
         "write_timeout": block.choice("write_timeout", allowed=("default", "close", "retry"), default="default"),
         "lame_duck_duration_s": _read_lame_duck(block),
-        "lame_duck_grace_period_s": abs(block.seconds("lame_duck_grace_period", default=10.0, minimum=float("-inf"))),
+        "lame_duck_grace_period_s": abs(block.seconds("lame_duck_grace_period", default=10.0, minimum=float("-inf")))
+        or 10.0,
         "no_header_support": block.boolean("no_header_support"),
         "no_fast_producer_stall": block.boolean("no_fast_producer_stall"),
         "disable_sublist_cache": block.boolean("disable_sublist_cache", "no_sublist_cache"),

@@ -54,8 +54,12 @@ class Reading:
         if lost and note not in self.notes:
             self.notes.append(note)
 
-    def error(self, place: str, message: str) -> ConfError:
-        """Return a ConfError at a recorded position; without one (set by a flag) it names only the option."""
+    def error(self, place: str, message: str, *others: str) -> ConfError:
+        """Return a ConfError at the first recorded position of `place` and `others`, options that contradict each other.
+
+        Without one (set by a flag) it names only the option.
+        """
+        place = next((each for each in (place, *others) if each in self.places), place)
         position, key = self.places.get(place, (Position("command line", 0, 0), place))
         return ConfError(message, position, key)
 
@@ -165,6 +169,10 @@ class Block:
         entry = self.entry(*keys)
         return default if entry is None else expect_integer(entry.value, entry.key, minimum, maximum)
 
+    def integer_or_default(self, *keys: str, default: int, maximum: int | None = None) -> int:
+        """Return an integer that is not negative; 0 means the default, as in nats-server."""
+        return self.integer(*keys, default=default, minimum=0, maximum=maximum) or default
+
     def port(self, *keys: str, default: int) -> int:
         return self.integer(*keys, default=default, minimum=-1, maximum=PORT_MAX)
 
@@ -183,15 +191,22 @@ class Block:
             raise wrong_type("a duration", entry.value, entry.key)
         return check_range(duration_s, entry, minimum, maximum)
 
+    def seconds_or_default(self, *keys: str, default: float) -> float:
+        """Return a duration; 0 means the default, as in nats-server."""
+        return self.seconds(*keys, default=default) or default
+
     def timeout(self, *keys: str, default: float) -> float:
-        """Return a timeout: seconds as a number (nats-server's usual form here, no warning) or a Go duration string."""
+        """Return a timeout: seconds as a number (nats-server's usual form here, no warning) or a Go duration string.
+
+        0 means the default, as in nats-server.
+        """
         entry = self.entry(*keys)
         if entry is None:
             return default
         value = entry.value.value
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return check_range(float(value), entry, 0.0, None)
-        return check_range(expect_duration(entry.value, entry.key), entry, 0.0, None)
+            return check_range(float(value), entry, 0.0, None) or default
+        return check_range(expect_duration(entry.value, entry.key), entry, 0.0, None) or default
 
     def size(self, *keys: str, default: int) -> int:
         """Return a JetStream size: an integer, or a string ending in K, M, G or T (powers of 1024); `-1`: unlimited."""

@@ -28,7 +28,7 @@ def read_websocket(parent: Block) -> WebsocketOptions | None:
         allowed_origins=block.strings(
             "allowed_origins", "allowed_origin", "allow_origins", "allow_origin", "origins", "origin"
         ),
-        handshake_timeout_s=block.seconds("handshake_timeout", default=HANDSHAKE_TIMEOUT_DEFAULT_S),
+        handshake_timeout_s=block.seconds_or_default("handshake_timeout", default=HANDSHAKE_TIMEOUT_DEFAULT_S),
         compression=block.boolean("compress", "compression"),
         authorization=_read_authorization(block.block("authorization", "authentication")),
         jwt_cookie=block.string("jwt_cookie"),

@@ -13,6 +13,8 @@ from eyot_daemon.config.args import parse_args
 from eyot_daemon.config.options import Options
 from eyot_daemon.main import load
 from eyot_wire.conf import ConfError
+from support.clients.raw_client import RawClient
+from support.links.leaf_pair import server
 from support.servers.newer_nats_server import VERSION, binary
 from support.servers.option_keys import MISTAKES, MQTT_MISTAKES, NOTHING, REFUSED, TAKEN, WITHOUT_EFFECT
 from support.trust.certificates import Authority
@@ -131,6 +133,60 @@ def test_what_is_no_block_is_refused_in_the_same_words(value: str, folder: Path)
     said = re.search("Expected mqtt to be a map, got .*", theirs(path))
     assert said is not None
     assert said[0] in ours(path)
+
+
+ZEROS = """
+    max_control_line: 0, max_payload: 0, max_pending: 0, max_subscriptions: 0, ping_interval: "0s", ping_max: 0
+    write_deadline: "0s", lame_duck_grace_period: "0s", max_closed_clients: 0, connect_error_reports: 0, reconnect_error_reports: 0
+    authorization { timeout: 0, user: a, password: a }
+    leafnodes { listen: "127.0.0.1:%LEAF_PORT%", authorization { timeout: 0 }, reconnect: "0s" }
+    websocket { listen: "127.0.0.1:-1", no_tls: true, handshake_timeout: "0s", authorization { timeout: 0 } }
+"""
+#: What `/varz` tells of them.
+TOLD = (
+    *(
+        "max_control_line",
+        "max_payload",
+        "max_pending",
+        "max_connections",
+        "max_subscriptions",
+        "ping_interval",
+        "ping_max",
+    ),
+    *("write_deadline", "auth_timeout", "tls_timeout"),
+)
+
+
+def test_zero_means_the_default_as_in_nats_server(tmp_path: Path) -> None:
+    told = []
+    for kind in ("eyotd", VERSION):
+        process = server(kind, ZEROS, tmp_path / kind)
+        process.start()
+        try:
+            varz = process.monitor("/varz")
+            told.append({key: varz.get(key) for key in TOLD} | {"leaf": varz["leaf"]["auth_timeout"]})
+            with RawClient(process.client_port, user="a", **{"pass": "a"}) as client:
+                assert client.ask(b"SUB a 1\r\nPUB a 5\r\nhello\r\n") == b"MSG a 1 5\r\nhello\r\n"
+        finally:
+            process.kill()
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("max_pending: 1000", "max_pending"),
+        ("max_payload: 100M", "max_payload"),
+        ('lame_duck_duration: "40s", lame_duck_grace_period: "50s"', "lame_duck_grace_period"),
+        ("eyot { device { answers: [status] } }", "answers"),
+    ],
+)
+def test_what_contradicts_a_default_is_named_where_it_stands(text: str, key: str, folder: Path) -> None:
+    """Not the option that the file does not have, and no flag that nobody gave."""
+    path = write(folder, "", text)
+    place, _, rest = ours(path).partition(": ")
+    assert place.startswith(f"{path}:1:")
+    assert rest.startswith(f'key "{key}": ')
 
 
 def test_all_flags_are_known() -> None:
