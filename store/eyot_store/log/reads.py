@@ -17,7 +17,7 @@ from eyot_store.points import Point
 from eyot_store.reader import RECORDS_MAX, SCAN_BYTES_MAX, Reading, keep_within, read_without
 from eyot_store.records.record import ReadResult, StoredMessage, encode_body, pack_u64
 from eyot_store.subjects.matching import matching_any, total_from
-from eyot_store.subjects.subjects import matcher
+from eyot_store.subjects.subjects import Subjects, matcher
 from eyot_wire.native import StoredRun
 
 SCAN_MAX = 4096
@@ -29,12 +29,38 @@ _FILTERED_MIN = 256  # the fewest records that a filtered read of a run scans at
 _ALL = (b"",)
 _ASTRIDE_MAX = 1 << 14  # subjects that are counted one by one
 _MERGED_MAX = 256  # the most subjects whose sequences are merged to read a sparse filter
+_KNOWN_MAX = 64  # filters whose subjects are remembered
+
+
+class _Selected:
+    """The subjects that some filters selected (None: too many) when `came` subjects and `messages` were there."""
+
+    __slots__ = ("came", "messages", "of", "subjects")
+
+    def __init__(self, of: Subjects, messages: int, subjects: set[bytes] | None) -> None:
+        self.of = of
+        self.came = of.came
+        self.messages = messages
+        self.subjects = subjects
+
+    def brought_up_to_date(self, of: Subjects, messages: int, filters: tuple[bytes, ...]) -> bool:
+        """Add the subjects that came since; False if all have to be looked at again."""
+        came = of.came_since(self.came) if of is self.of else None
+        if came is None or not self.messages // 2 <= messages <= self.messages * 2:
+            return False
+        self.came = of.came
+        if came and self.subjects is not None:
+            match = matcher(filters)
+            self.subjects.update(came if match is None else filter(match, came))
+            if len(self.subjects) > _MERGED_MAX:
+                self.subjects = None
+        return True
 
 
 class LogReads:
     """Reads of committed messages in order, and counts of them."""
 
-    __slots__ = ("_answered", "_answers_for", "_index", "_view")
+    __slots__ = ("_answered", "_answers_for", "_index", "_selected", "_view")
 
     def __init__(self, view: LogView, index: SubjectIndex) -> None:
         self._view = view
@@ -42,6 +68,8 @@ class LogReads:
         #: The filters of the latest unparsed read, and the known results for subjects.
         self._answers_for: tuple[bytes, ...] = ()
         self._answered: dict[bytes, bool] = {}
+        #: What `sparse` found: a look at all subjects is too much for each read.
+        self._selected: dict[tuple[bytes, ...], _Selected] = {}
 
     def read(
         self,
@@ -309,6 +337,16 @@ class LogReads:
         subjects = self._index.loaded
         if subjects is None or not subjects.tracked:
             return None
+        messages, known = self._view.state.messages, self._selected.get(filters)
+        if known is None or not known.brought_up_to_date(subjects, messages, filters):
+            self._selected.pop(filters, None)
+            if len(self._selected) >= _KNOWN_MAX:
+                del self._selected[next(iter(self._selected))]
+            known = self._selected[filters] = _Selected(subjects, messages, self._select(subjects, filters))
+        return known.subjects
+
+    def _select(self, subjects: Subjects, filters: tuple[bytes, ...]) -> set[bytes] | None:
+        """Look at all subjects that the filters may match; None if they select much."""
         matched: set[bytes] = set()
         total = 0
         for subject, count, _, _ in matching_any(subjects.table, filters):

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from eyot_store.errors import StoreError
 from eyot_store.log.backend import Backend
-from eyot_store.log.reads import LogReads
+from eyot_store.log.reads import SCAN_MAX, LogReads
 from eyot_store.log.stager import LogStager
 from eyot_store.log.subjects import SubjectIndex
 from eyot_store.log.view import LogView
@@ -167,10 +167,12 @@ class LogRemovals:
             elif state.bytes > _LONG_BYTES * state.messages:
                 seqs, seq = self._matching_heads(first, last, filters, wanted)
             else:
+                # So far only: a filter that is used once is no reason to track the log.
+                end = min(last, first + SCAN_MAX - 1)
                 read = self._reads.read_run(
-                    first, max_messages=wanted, max_bytes=_CHUNK_BYTES, filters=filters, up_to=last
+                    first, max_messages=wanted, max_bytes=_CHUNK_BYTES, filters=filters, up_to=end
                 )
-                seqs, seq = ([], last + 1) if read is None else (read[0].seqs(), read[1])
+                seqs, seq = ([], end + 1) if read is None else (read[0].seqs(), read[1])
         except StoreError as error:
             if error.reason != "corrupt":
                 raise

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
@@ -19,6 +20,7 @@ from eyot_wire.pattern_set import matcher_of
 from eyot_wire.subject import is_literal
 
 _CACHE_MAX = 4096
+_NEWEST_MAX = 1024
 
 Numbers = tuple[int, int, int]
 """Count, first and last of a subject, as `SubjectTable` has them."""
@@ -69,12 +71,15 @@ class Sequences:
 class Subjects:
     """Subjects and their counters; only the owning log writes them. `sequences`: of tracked subjects with several messages."""
 
-    __slots__ = ("sequences", "table", "tracked")
+    __slots__ = ("came", "newest", "sequences", "table", "tracked")
 
     def __init__(self, table: SubjectTable | None = None, *, tracked: bool = False) -> None:
         self.table = SubjectTable() if table is None else table
         self.tracked = tracked
         self.sequences: dict[bytes, Sequences] = {}
+        #: How many subjects came while tracked, and the last of them, in order.
+        self.came = 0
+        self.newest: deque[bytes] = deque(maxlen=_NEWEST_MAX)
 
     def __len__(self) -> int:
         return len(self.table)
@@ -106,6 +111,16 @@ class Subjects:
             sequences.put(seq)
         elif (known := self.table.get(subject)) is not None:
             self.sequences[subject] = Sequences(known[1], seq)
+        else:
+            self.came += 1
+            self.newest.append(subject)
+
+    def came_since(self, before: int) -> list[bytes] | None:
+        """Return the tracked subjects that came since `came` was `before`; None: these are too many."""
+        count = self.came - before
+        if count > len(self.newest):
+            return None
+        return list(self.newest)[len(self.newest) - count :]
 
     def tracked_from(self, subject: bytes, from_seq: int) -> Iterator[int]:
         """Tracked sequences of a subject that are >= `from_seq`, ascending."""

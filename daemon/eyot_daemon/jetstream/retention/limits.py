@@ -61,8 +61,6 @@ class MemoryBound:
 
 #: Messages that one transaction reads (a few milliseconds).
 PURGE_SLICE = 1024
-#: Factor on `PURGE_SLICE` where a filter may match few of the messages.
-LOOKED_AT = 4
 
 Done = Callable[[int, StoreError | None], None]
 
@@ -123,9 +121,7 @@ class Purge:
         batch = Batch()
         with self._stream.staging() as txn:
             if self._filter:
-                # A message that is only read costs less than one that is removed: a smaller slice would be mostly overhead.
-                end = min(self._last, self._next + LOOKED_AT * PURGE_SLICE - 1)
-                gone, self._next = self._log.purge_some(txn, self._next, end, self._filter, self._left)
+                gone, self._next = self._log.purge_some(txn, self._next, self._last, self._filter, self._left)
             else:
                 end = min(self._last, self._log.state.first_seq + PURGE_SLICE)
                 gone = self._log.purge(txn, below_seq=end + 1)
