@@ -377,6 +377,11 @@ class SourceConsumer:
             self.progress.lag = lag
         return taken
 
+    @property
+    def gathered(self) -> Sequence[CopiedMessage]:
+        """Return the messages that `take_batch` will return, now or once they are verified."""
+        return self._batch
+
     def take_batch(self) -> tuple[list[CopiedMessage], int]:
         """Return the messages since the last call, and the mark to pass back to `committed`."""
         if self.phase in UNVERIFIED:

@@ -247,11 +247,9 @@ class MessageStager:
         except StoreError as failure:
             log.error("Stream '%s > %s': limits not enforced: %s", self._log.account, self._log.name, failure)
 
-    def stored_subject(self, message: Published) -> bytes:
-        """Return the subject under which a published message is stored."""
-        if self._transform is None:
-            return message.subject
-        return self._transform.apply(message.subject) or message.subject
+    def stored_subject(self, subject: bytes) -> bytes:
+        """Return the subject under which a message on `subject` is stored."""
+        return subject if self._transform is None else self._transform.apply(subject) or subject
 
     def _start_ns(self) -> int:
         """Return the time of the batch: the clock's, but not before the last message if the clock was only nudged."""
@@ -270,8 +268,8 @@ class MessageStager:
         scheduled: bool = False,
     ) -> ApiError | None:
         """Stage one message, or return why it is refused. `so_far` is for `check_in_batch`, `scheduled` for `check`."""
-        _, reply, _, payload = message
-        subject = self.stored_subject(message)
+        published_on, reply, _, payload = message
+        subject = self.stored_subject(published_on)
         if self.config.sealed:
             return error(JSStreamSealedErr)
         header, fields, verdict = self._check_header(message, subject, so_far, scheduled=scheduled)

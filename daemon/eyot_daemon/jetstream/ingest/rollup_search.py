@@ -3,12 +3,14 @@
 A roll-up of a subject removes all its older messages in its own transaction. A stream whose sequences are tracked knows them.
 Any other one is searched as a whole: about a second for a million messages, too long for a turn. The search therefore runs in
 slices, one a turn, and what is published to the stream meanwhile waits in order. It counts as uncommitted (`IngestLimiter`).
+Messages of an origin wait at their mirror or source, within the window of its flow control.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.ingest.schedules import SCHEDULE
@@ -27,8 +29,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("eyot.jetstream")
 
 
+Stored = tuple[bytes, bytes]
+"""Subject and header of a message."""
+
+
 class RollupSearch:
-    """The messages of one stream that wait for a search.
+    """The searches of one stream, and the published messages that wait for one.
 
     `ingest` is called with them when it is through. `subject_of` returns the subject under which a message is stored.
     """
@@ -38,7 +44,7 @@ class RollupSearch:
         stream: StreamCore,
         loader: SubjectIndexLoader,
         limiter: IngestLimiter,
-        subject_of: Callable[[Published], bytes],
+        subject_of: Callable[[bytes], bytes],
         ingest: Callable[[list[Published]], None],
     ) -> None:
         self._stream = stream
@@ -50,9 +56,9 @@ class RollupSearch:
         self._held: list[Published] = []
 
     def holds(self, messages: list[Published]) -> bool:
-        """Return whether the messages of a turn have to wait; `ingest` is called with them then."""
+        """Return whether the published messages of a turn have to wait; `ingest` is called with them then."""
         under_way = bool(self._held)
-        if not under_way and not self._is_long(self._rolled_up(messages)):
+        if not under_way and not self._is_long(self._rolled_up(map(_stored, messages))):
             return False
         self._limiter.note_held(messages)
         self._held += messages
@@ -60,13 +66,21 @@ class RollupSearch:
             self._loader.then(self._begin)
         return True
 
-    def _rolled_up(self, messages: Iterable[Published]) -> set[bytes]:
+    def delays(self, messages: Iterable[Stored], ready: Callable[[], None]) -> bool:
+        """Return whether copied messages have to wait; `ready` is called then, in which they are staged."""
+        subjects = self._rolled_up(messages)
+        if not self._is_long(subjects):
+            return False
+        self._loader.then(lambda: self._search(subjects, ready))
+        return True
+
+    def _rolled_up(self, messages: Iterable[Stored]) -> set[bytes]:
         """Return the subjects that the messages roll up."""
         config = self._stream.config
         if not config.allow_rollup_hdrs or config.deny_purge:
             return set()
-        asking = [message for message in messages if ROLLUP in message.header or SCHEDULE in message.header]
-        return {self._subject_of(message) for message in asking if _rolls_up_subject(message.header)}
+        asking = [each for each in messages if ROLLUP in each[1] or SCHEDULE in each[1]]
+        return {self._subject_of(subject) for subject, header in asking if _rolls_up_subject(header)}
 
     def _is_long(self, subjects: set[bytes]) -> bool:
         """Return whether these cannot be rolled up within a turn."""
@@ -78,27 +92,30 @@ class RollupSearch:
             return False  # staging reports the error
 
     def _begin(self) -> None:
-        """Search, now that the stream's subjects are known."""
-        subjects = self._rolled_up(self._held)
-        if not self._stream.live or not self._is_long(subjects):
-            self._release(len(self._held))
-        elif self._log.state.messages <= TRACKED_MESSAGES_MAX:
-            self._loader.then(lambda: self._release(len(self._held)), sequences=True)
-        else:
-            self._continue(self._log.search_for(subjects), len(self._held))
+        """Search for what is held, now that the stream's subjects are known."""
+        self._search(self._rolled_up(map(_stored, self._held)), partial(self._release, len(self._held)))
 
-    def _continue(self, search: SubjectSearch, count: int) -> None:
-        """Search a slice for the first `count` messages."""
+    def _search(self, subjects: set[bytes], ready: Callable[[], None]) -> None:
+        """Call `ready` when it is known where the messages of these subjects are."""
+        if not self._stream.live or not self._is_long(subjects):
+            ready()
+        elif self._log.state.messages <= TRACKED_MESSAGES_MAX:
+            self._loader.then(ready, sequences=True)
+        else:
+            self._continue(self._log.search_for(subjects), ready)
+
+    def _continue(self, search: SubjectSearch, ready: Callable[[], None]) -> None:
+        """Search a slice."""
         try:
             done = not self._stream.live or search.step()
         except StoreError as failure:
             log.warning("Stream '%s > %s': %s", self._log.account, self._log.name, failure)
             done = True
         if not done:
-            self._stream.timers.call_later(0.0, lambda: self._continue(search, count))
+            self._stream.timers.call_later(0.0, lambda: self._continue(search, ready))
             return
         self._log.know(search.found, search.next_seq)
-        self._release(count)
+        ready()
         self._log.know({}, 0)
 
     def _release(self, count: int) -> None:
@@ -109,6 +126,10 @@ class RollupSearch:
         rest = held[count:]
         if rest and not self.holds(rest):
             self._ingest(rest)
+
+
+def _stored(message: Published) -> Stored:
+    return message.subject, message.header
 
 
 def _rolls_up_subject(header: bytes) -> bool:

@@ -309,9 +309,7 @@ class StreamIngest(MessageStager):
             taken = append(txn, batch, list(messages), subjects)
             messages = messages[batch.stored :]
         for message in messages:
-            subject = message.subject
-            if self._transform is not None:
-                subject = self._transform.apply(subject) or subject
+            subject = self.stored_subject(message.subject)
             known = mirror and message.origin_seq <= self._log.state.last_seq
             refusal = None if known else self._refuses_copied(subject, message)
             if refusal is not None:

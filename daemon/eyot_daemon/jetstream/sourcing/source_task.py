@@ -168,6 +168,8 @@ class SourceTask:
         self._skip_to = 0
         self._dirty = False
         self._woken = False
+        #: What has gathered waits until it is known what its roll-ups remove.
+        self._searching = False
         self._timer: TimerHandle | None = None
         self.gate = SourceGate(
             stream.broker,
@@ -282,6 +284,30 @@ class SourceTask:
             self._header_index.only_sourced = self.source_consumer.verifier.only_sourced
             while told:
                 self._header_index.told(read_position_update(told.pop(0)))
+        if self._searching or self._has_to_search():
+            return
+        self._pass_on()
+
+    def _has_to_search(self) -> bool:
+        """Return whether what has gathered waits for a search of the stream; `_pass_on` is called then."""
+        gathered = self.source_consumer.gathered
+        if not gathered:
+            return False
+        rewrite = self._origin.rewrite
+        stored = ((rewrite(each.subject), each.header) for each in gathered)
+        self._searching = True  # `_found` may be called at once
+        if self.stream.rollup_search.delays(stored, self._found):
+            return True
+        self._searching = False
+        return False
+
+    def _found(self) -> None:
+        self._searching = False
+        if self.source_consumer.phase is not Phase.STOPPED:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Pass what has gathered to the stream."""
         batch, mark = self.source_consumer.take_batch()
         if batch and self._before:
             batch = self._without_copied(batch, mark)
