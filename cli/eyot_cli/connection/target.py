@@ -93,7 +93,7 @@ class Target:
     #: who logs in instead of what the options name: a user of the moment, whose seed is in no file
     login: Credentials | None = None
     #: what to do where the server does not take `login`
-    login_remedy: str = "`eyot trust push` sends servers the account that this login is of"
+    login_remedy: str = "`eyot trust push -A` sends servers the accounts, and so the one that this login is of"
     #: subjects of answers begin with this; "": as the context says
     inbox_prefix: str = ""
     #: prefix of the JetStream API; None: that of the domain

@@ -34,7 +34,7 @@ WITHIN_S: Final = 30.0
 _MAX_ANSWER: Final = 256 * 1024
 #: What to do where the hub does not take the login of a token or of an enrolled device, which look the same from here.
 _REMEDIES: Final = {
-    ENROL: "the token has expired, or its signing key was not pushed (`eyot trust push`): ask for a new token",
+    ENROL: "the token has expired, or its signing key was not pushed (`eyot trust push -A`): ask for a new token",
     RENEW: "the device was revoked, or its token has expired: enrol it anew with a token, after a revocation with --new-key",
 }
 

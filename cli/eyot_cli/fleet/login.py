@@ -24,7 +24,7 @@ def own_login(session: Session, account: str, *, hears: list[str], publishes: li
     if signer.public in {scope.get("key") for scope in scoped_keys(members)}:
         raise Failure(
             f"account {printable(account)} needs a signing key without a scope:",
-            f"  eyot trust edit account {printable(account)} --sk generate, then `eyot trust push`",
+            f"  eyot trust edit account {printable(account)} --sk generate, then `eyot trust push -a {printable(account)}`",
         )
     pair = new_pair("U")
     claims = new_user(pair.public, called, scoped=False)

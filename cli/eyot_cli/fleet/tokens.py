@@ -136,7 +136,7 @@ def _token_signer(session: Session, account: str) -> KeyPair:
     if signer.public in scoped:
         raise Failure(
             f"account {printable(account)} needs a signing key without a scope, which signs the enrolment tokens:",
-            f"  eyot trust edit account {printable(account)} --sk generate, then `eyot trust push`",
+            f"  eyot trust edit account {printable(account)} --sk generate, then `eyot trust push -a {printable(account)}`",
         )
     return signer
 

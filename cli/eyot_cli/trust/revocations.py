@@ -18,12 +18,16 @@ from eyot_wire.quoting import printable
 from eyot_wire.trust.nkey import is_public
 
 _ALL: Final = "*"
-_PUSH: Final = "`eyot trust push` tells the servers, which then end the connections"
 
 
 @click.group("revocations", cls=TrustGroup)
 def revocations() -> None:
     """Revoke users and activations, or take that back."""
+
+
+def _push(account: str) -> str:
+    """Return what makes servers learn of a change: the account is named, because it need not be the one in use."""
+    return f"`eyot trust push -a {printable(account)}` tells the servers"
 
 
 def _at(text: str | None) -> int:
@@ -66,7 +70,9 @@ def add_user(session: Session, account: str | None, name: str | None, key: str |
     session.save_account(members)
     session.report.result["revoked"] = {"key": public, "at": when}
     whom = "all users" if public == _ALL else f"user {public}"
-    session.report.ok(f"revoked {whom} for tokens issued up to {show_time(when)}: {_PUSH}")
+    session.report.ok(
+        f"revoked {whom} for tokens issued up to {show_time(when)}: {_push(called)}, which then end the connections"
+    )
 
 
 @revocations.command("delete-user")
@@ -83,7 +89,7 @@ def delete_user(session: Session, account: str | None, name: str | None, key: st
         raise Failure(f"{public} is not revoked: see `eyot trust revocations list-users -a {printable(called)}`")
     body(members)["revocations"] = revoked
     session.save_account(members)
-    session.report.ok(f"deleted user revocation of {public}: {_PUSH.partition(',')[0]}")
+    session.report.ok(f"deleted user revocation of {public}: {_push(called)}")
 
 
 @revocations.command("list-users")
@@ -117,7 +123,7 @@ def add_activation(session: Session, account: str | None, target: str, at: str |
     export["revocations"] = (export.get("revocations") or {}) | {public: when}
     session.save_account(members)
     session.report.result["revoked"] = {"key": public, "at": when}
-    session.report.ok(f"revoked activation of {printable(str(export.get('name')))} for {public}: push the account")
+    session.report.ok(f"revoked activation of {printable(str(export.get('name')))} for {public}: {_push(called)}")
 
 
 @revocations.command("delete_activation")
@@ -137,7 +143,7 @@ def delete_activation(session: Session, account: str | None, target: str, **flag
         raise Failure(f"the activation of {public} is not revoked: see `eyot trust revocations list_activations`")
     export["revocations"] = revoked
     session.save_account(members)
-    session.report.ok(f"deleted activation revocation of {public}: push the account")
+    session.report.ok(f"deleted activation revocation of {public}: {_push(called)}")
 
 
 @revocations.command("list_activations")

@@ -151,7 +151,8 @@ def delete_user(
         revoked |= {str(user["sub"]): int(time.time()) for user in users.values()}
         body(members)["revocations"] = revoked
         session.save_account(members)
-        session.report.ok(f"revoked {', '.join(map(printable, called))}: push the account to cut the connections")
+        cut = f"`eyot trust push -a {printable(of)}` cuts the connections"
+        session.report.ok(f"revoked {', '.join(map(printable, called))}: {cut}")
     for name, user in users.items():
         if flags["rm_creds"] and remove(session.keystore.creds_path(session.store.name, of, name)):
             session.report.ok("deleted creds file")

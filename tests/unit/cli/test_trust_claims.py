@@ -255,6 +255,22 @@ def test_revocations(trust: TrustTool) -> None:
     assert decode_account(token(trust, "account")).body.revocations == {"*": 100}
 
 
+def test_whoever_revokes_is_told_which_account_to_push(trust: TrustTool) -> None:
+    """`push` alone sends the account in use, which may be another one: the revoked would stay in."""
+    trust.run("add", "user", "U")
+    trust.run("add", "user", "V")
+    trust.run("add", "export", "-s", "p", "--private")
+    trust.run("add", "account", "B")
+    said = [
+        trust.run("revocations", "add-user", "-a", "A", "-n", "U"),
+        trust.run("revocations", "delete-user", "-a", "A", "-n", "U"),
+        trust.run("revocations", "add_activation", "-a", "A", "-s", "p", "-t", "B"),
+        trust.run("revocations", "delete_activation", "-a", "A", "-s", "p", "-t", "B"),
+        trust.run("delete", "user", "V", "-a", "A", "--revoke"),
+    ]
+    assert [text.count("`eyot trust push -a A`") for text in said] == [1] * 5
+
+
 def test_revocations_of_activations(trust: TrustTool) -> None:
     trust.run("add", "account", "B")
     trust.run("add", "export", "-a", "A", "-s", "p", "--private")
