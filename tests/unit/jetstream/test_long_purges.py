@@ -11,7 +11,7 @@ from support.jetstream.fixture import Fixture
 @pytest.fixture
 def fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fixture:
     monkeypatch.setattr(limits, "PURGE_SLICE", 10)
-    monkeypatch.setattr(limits, "PURGE_SLICE", 10)
+    monkeypatch.setattr("eyot_store.log.removals.SCAN_MAX", 40)
     monkeypatch.setattr(limits, "ENFORCED_MAX", 10)
     return Fixture(tmp_path / "store")
 
