@@ -22,7 +22,7 @@ from eyot_daemon.config.leaf import RemoteOptions
 from eyot_daemon.leaf.destination import LinkDestination
 from eyot_daemon.leaf.dispatch import publish_all
 from eyot_daemon.leaf.held_events import HeldEvents
-from eyot_daemon.leaf.login import Authenticate, LeafLogin, admit
+from eyot_daemon.leaf.login import Authenticate, LeafLogin, admit, payload_max
 from eyot_daemon.leaf.output import SlicedOutput
 from eyot_daemon.leaf.peer_interest import PeerInterest
 from eyot_daemon.leaf.policies import LinkPolicies
@@ -444,6 +444,8 @@ class LeafConnection(LinkDestination):
             return
         self.user, self.token, self.external = admission.user, admission.token, admission.external
         self.account_name = account.name
+        if self.token is not None:
+            self.peer_interest.subs_max = self.token.grant.subs
         assert self._login is not None
         self._login.expire_in(admission.expires_in_s, lambda: self.close(errors.USER_EXPIRED))
         self.handle(
@@ -451,6 +453,11 @@ class LeafConnection(LinkDestination):
                 broker.clock.monotonic(), account=account.name, is_system=account.is_system, user=admission.rules
             )
         )
+
+    def limits_changed(self) -> None:
+        """Apply the limits of the account, which may have changed."""
+        if self.account is not None and not self.state.solicited:
+            self.session.limit_payload(payload_max(self.account, self.token))
 
     def _establish(self, event: Established) -> None:
         """Both sides know each other: enter the account."""

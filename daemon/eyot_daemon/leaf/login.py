@@ -41,18 +41,25 @@ def admit(login: Login | None, account_named: Callable[[str], Account]) -> Admis
     account = account_named(login.account)
     if 0 <= account.leafnodes_max <= len(account.leafnodes):
         return Admission(None, login.user, refusal=errors.MAX_ACCOUNT_CONNECTIONS)
-    return Admission(account, login.user, _rules(login), "", login.expires_in_s, login.token, login.external)
+    return Admission(account, login.user, _rules(login, account), "", login.expires_in_s, login.token, login.external)
 
 
-def _rules(login: Login) -> UserRules:
-    permissions = login.permissions
+def payload_max(account: Account, token: UserToken | None) -> int:
+    """Return the largest message that a leaf node may publish by its account and its token, bytes; -1: no such limit."""
+    limits = (account.payload_max, -1 if token is None else token.grant.payload)
+    return min((each for each in limits if each >= 0), default=-1)
+
+
+def _rules(login: Login, account: Account) -> UserRules:
+    permissions, most = login.permissions, payload_max(account, login.token)
     if permissions is None:
-        return UserRules()
+        return UserRules(payload_max=most)
     responses = permissions.allow_responses
     return UserRules(
         publish=SubjectRule(permissions.publish.allow, permissions.publish.deny),
         subscribe=SubjectRule(permissions.subscribe.allow, permissions.subscribe.deny),
         replies=None if responses is None else ReplyRule(responses.max_messages, responses.expires_s),
+        payload_max=most,
     )
 
 

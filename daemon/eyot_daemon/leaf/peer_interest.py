@@ -36,6 +36,7 @@ class PeerInterest:
         "_wakeups",
         "api_seen",
         "subs",
+        "subs_max",
     )
 
     def __init__(
@@ -58,6 +59,8 @@ class PeerInterest:
         """
         self.subs: dict[tuple[bytes, bytes], Subscription] = {}
         self.api_seen = False
+        #: the most subscriptions of the peer's user; -1: no limit
+        self.subs_max = -1
         self._dest = dest
         self._session = session
         self._state = state
@@ -88,7 +91,8 @@ class PeerInterest:
         if self._is_own_loop(op.subject):
             self._close(errors.loop_detected(account.name))
             return
-        if 0 <= account.subscriptions_max <= len(self.subs):
+        held = len(self.subs)
+        if 0 <= account.subscriptions_max <= held or 0 <= self.subs_max <= held:
             self._session.report(errors.MAX_SUBSCRIPTIONS)
             return
         self.subs[key] = account.subscribe(op.subject, self._dest, op.queue, weight=max(1, op.weight))

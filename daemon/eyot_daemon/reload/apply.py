@@ -48,8 +48,9 @@ def change_options(clients: Clients, authenticator: Authenticator, options: Opti
 def settle_connections(clients: Clients, old: Options) -> None:
     """Apply the broker's new options to the connections, which adapt or are closed. The caller ends the turn."""
     broker, new = clients.broker, clients.broker.options
-    if (old.max_control_line, old.max_payload) != (new.max_control_line, new.max_payload):
-        for client in clients.connections.values():
+    changed = (old.max_control_line, old.max_payload) != (new.max_control_line, new.max_payload)
+    for client in clients.connections.values():
+        if changed or client.account is not None:  # the account's own limit may have changed
             client.set_limits(new.max_control_line, clients.max_payload_of(client))
     clients.set_trace(new)
     _reauthorize_clients(clients)
@@ -120,6 +121,7 @@ def _reauthorize_leaf_nodes(links: LeafLinks[LeafConnection], old: Options, opti
     for link in tuple(links.connections.values()):
         if link.account is None:
             continue
+        link.limits_changed()
         gone = link.account_name not in accounts
         if not link.state.solicited and link.user and users and not own_users and not link.external:
             gone = gone or users.get(link.user) != link.account_name

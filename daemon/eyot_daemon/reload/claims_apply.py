@@ -73,6 +73,7 @@ class ClaimsKeeper:
         for link in tuple(account.leafnodes):
             if not isinstance(link, LeafConnection):
                 continue
+            link.limits_changed()
             if link.token is not None:
                 self._reauthorize_leaf_node(link, link.token)
             elif link.external and self._trust().usable(account.name) is None:

@@ -179,6 +179,8 @@ class UserRules(Struct, frozen=True):
     publish: SubjectRule = ALLOW_ALL
     subscribe: SubjectRule = ALLOW_ALL
     replies: ReplyRule | None = None
+    #: the largest message that it may publish, bytes; -1: the server's `max_payload`
+    payload_max: int = -1
 
 
 LeafEvent = (

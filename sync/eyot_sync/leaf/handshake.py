@@ -162,6 +162,8 @@ class LeafHandshake:
                 self._first_info(info, events, now)
             case State.WAIT_ACCOUNT if info.connect_info:
                 self._learn_urls(info, events)
+                # The account or the user may have a limit of its own.
+                session.sender.max_payload = info.max_payload or session.sender.max_payload
                 session.remote_account = info.remote_account
                 self.info.domain = info.domain or self.info.domain
                 events += session.establish(now, handshake_messages.user_rules(info), isolated=False)

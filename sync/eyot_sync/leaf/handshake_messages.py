@@ -57,6 +57,9 @@ def second_info(
         # Replies only: the hub alone knows which, so the leaf node must not filter them.
         publish = SubjectRule(None, publish.deny)
     info.export = _subject_list(publish)
+    if 0 <= user.payload_max < info.max_payload:
+        # An Eyot leaf node drops and counts larger messages, for which the link would be closed.
+        info.max_payload = user.payload_max
     return info
 
 

@@ -96,6 +96,7 @@ class LeafSession:
         # Messages refused because the rules forbid them.
         self.refused_inbound = 0
         self._identity = identity
+        self._payload_max = identity.max_payload  # of the peer's messages
         self._rng = rng
         self._liveness: Liveness | None = None  # None: not established yet
         self._scanner = self._new_scanner()
@@ -207,6 +208,7 @@ class LeafSession:
             return []
         connect = self._handshake.connect
         self.account = account
+        self.limit_payload(user.payload_max)
         self._is_system = is_system
         refused = self._handshake.welcome(account, user, is_system=is_system)
         if refused is not None:
@@ -222,6 +224,13 @@ class LeafSession:
         self._scan(early, events, now)
         self._unpack(packed, events, now)
         return events
+
+    def limit_payload(self, most: int) -> None:
+        """Accept: limit the peer's messages to `most` bytes, -1: to `max_payload`. A larger one ends the link."""
+        own = self._identity.max_payload
+        self._payload_max = min(most, own) if most >= 0 else own
+        if self._liveness is not None:
+            self._scanner.max_payload = self._payload_max
 
     def reject(self, text: str = errors.AUTHORIZATION_VIOLATION) -> list[LeafEvent]:
         """Accept: the peer is refused with these words."""
@@ -284,7 +293,7 @@ class LeafSession:
         """Return a scanner; an unauthenticated peer may send no payloads and nothing long."""
         if self.options.role is Role.ACCEPT and self._liveness is None:
             return LeafScanner(max_payload=0, max_control_line=FIRST_CONTROL_LINE)
-        return LeafScanner(max_payload=self._identity.max_payload)
+        return LeafScanner(max_payload=self._payload_max)
 
     def _scan_early(self, data: bytes, events: list[LeafEvent], now: float) -> None:
         """Scan bytes of an unauthenticated peer: what follows CONNECT waits for the decision."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import nats
 import pytest
 
-from support.links.leaf_pair import server
+from support.links.leaf_pair import reaches, server
 from support.links.raw_leaf import Peer
 from support.servers.server_process import ServerProcess
 from support.trust.claims import ALPHA, BETA, OPERATOR, OTHER, SIGNING, SYSTEM, USER, Key, creds, operator_conf
@@ -124,4 +124,69 @@ def test_tokens_that_end_under_their_links(kind: str, tmp_path: Path) -> None:
             assert Peer.with_token(port, token, key).outcome(30) == ("Authorization Violation", True)
         assert lasting.outcome(0.5) == ("", False)
     finally:
+        hub.kill()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("whose", ["account", "user"])
+def test_limits_of_a_token_hold_on_its_link(whose: str, kind: str, tmp_path: Path) -> None:
+    """A larger message ends the link, and no more than the allowed subjects are subscribed to."""
+    limits = {"payload": 100, "subs": 3}
+    hub = started(kind, tmp_path, OPERATOR.account(ALPHA, limits=limits if whose == "account" else {}))
+    try:
+        token = ALPHA.user(USER, **(limits if whose == "user" else {}))
+        peer = Peer.with_token(hub.leaf_port, token, USER).linked()
+        peer.send(b"".join(b"LS+ s.%d\r\n" % number for number in range(5)) + b"LMSG x 100\r\n" + b"x" * 100 + b"\r\n")
+        assert peer.outcome(1) == ("maximum subscriptions exceeded", False)
+        (told,) = hub.monitor("/leafz?subs=1")["leafs"]
+        assert len(told["subscriptions_list"]) == 3
+        peer.send(b"LMSG x 101\r\n" + b"x" * 101 + b"\r\n")
+        assert peer.outcome(10) == ("Maximum Payload Violation", True)
+    finally:
+        hub.kill()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_limit_that_is_lowered_holds_on_links_that_are_there(kind: str, tmp_path: Path) -> None:
+    hub = started(kind, tmp_path, OPERATOR.account(ALPHA))
+    try:
+        peer = Peer.with_token(hub.leaf_port, ALPHA.user(USER), USER).linked()
+        peer.send(b"LMSG x 101\r\n" + b"x" * 101 + b"\r\n")
+        assert peer.outcome(0.5) == ("", False)
+        _changed(kind, tmp_path, hub, OPERATOR.account(ALPHA, limits={"payload": 100}))
+        peer.send(b"LMSG x 101\r\n" + b"x" * 101 + b"\r\n")
+        assert peer.outcome(10) == ("Maximum Payload Violation", True)
+    finally:
+        hub.kill()
+
+
+def test_a_leaf_node_keeps_to_the_limit_that_its_hub_tells(tmp_path: Path) -> None:
+    """Eyot to Eyot: what is too large is dropped and counted, and the link stays."""
+    hub = started("eyotd", tmp_path, OPERATOR.account(ALPHA, limits={"payload": 100}))
+    (tmp_path / "leaf").mkdir()
+    path = tmp_path / "leaf" / "user.creds"
+    path.write_text(creds(ALPHA.user(USER), USER))
+    remote = f'{{ url: "nats://127.0.0.1:{hub.leaf_port}", credentials: "{path}" }}'
+    leaf = server("eyotd", f"server_name: gateway\nleafnodes {{ remotes [ {remote} ] }}\n", tmp_path / "leaf")
+
+    async def run() -> None:
+        at_hub = await nats.connect(hub.client_url(), user_credentials=str(path))
+        at_leaf = await nats.connect(leaf.client_url())
+        await reaches(at_leaf, at_hub)
+        heard = await at_hub.subscribe("x")
+        await at_hub.flush()
+        await reaches(at_leaf, at_hub)
+        for size in (100, 101, 99):
+            await at_leaf.publish("x", b"x" * size)
+        assert [len((await heard.next_msg(timeout=30)).data) for _ in range(2)] == [100, 99]
+        await at_hub.close()
+        await at_leaf.close()
+
+    try:
+        leaf.start()
+        asyncio.run(run())
+        assert hub.monitor("/leafz")["leafnodes"] == 1
+        assert "Maximum Payload Violation" not in leaf.log()
+    finally:
+        leaf.kill()
         hub.kill()

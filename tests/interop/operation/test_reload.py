@@ -345,3 +345,15 @@ def test_leaf_remotes_come_and_go(tmp_path: Path) -> None:
         for changed in (remote, remote.replace("url", "hub: true, url")):  # pages and metrics know it by its name
             reload(server, changed)
             assert [link["name"][-2:] for link in server.monitor("/eyot/status")["links"]] == ["#0"]
+
+
+def test_an_accounts_payload_limit_holds_for_who_is_connected(tmp_path: Path) -> None:
+    def limited(most: int) -> str:
+        return f"accounts {{ A {{ users: [ {{ user: a, password: a }} ], limits {{ max_payload: {most} }} }} }}\n"
+
+    with Eyotd(limited(1000), tmp_path) as server, RawClient(server.client_port, user="a", **{"pass": "a"}) as client:
+        assert client.ask(b"PUB x 101\r\n" + b"x" * 101 + b"\r\n") == b""
+        reload(server, limited(100))
+        assert client.ask(b"PUB x 100\r\n" + b"x" * 100 + b"\r\n") == b""
+        client.send(b"PUB x 101\r\n" + b"x" * 101 + b"\r\n")
+        assert b"Maximum Payload Violation" in client.rest()

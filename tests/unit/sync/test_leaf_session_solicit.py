@@ -245,6 +245,15 @@ def test_message_larger_than_the_hub_takes_is_dropped_and_counted() -> None:
     assert session.sender.send(b"a", b"", b"", b"x" * 10)
 
 
+def test_a_limit_of_the_account_is_told_with_the_account() -> None:
+    session = soliciting()
+    session.receive(first_info(max_payload=1000), 0.1)
+    session.receive(second_info(max_payload=10), 0.2)
+    session.data_to_send()
+    assert not session.sender.send(b"a", b"", b"", b"x" * 11)
+    assert session.sender.refused_too_large == 1
+
+
 def test_headers_are_stripped_for_a_peer_without() -> None:
     session = soliciting()
     session.receive(first_info(headers=False, info_on_connect=False), 0.1)
