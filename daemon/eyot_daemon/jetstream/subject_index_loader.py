@@ -17,7 +17,6 @@ from eyot_wire.jetstream.model import ConsumerConfig, MsgGetRequest, rfc3339_to_
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.stream_core import StreamCore
     from eyot_store.log.log import Log
-    from eyot_store.log.reads import Counting
 
 log = logging.getLogger("eyot.jetstream")
 
@@ -52,9 +51,20 @@ class SubjectIndexLoader:
     def for_get(self, asked: MsgGetRequest, fn: Callable[[], None]) -> None:
         """Call `fn` when the index that finds the requested messages is loaded."""
         if asked.last_by_subj or asked.next_by_subj or asked.multi_last:
-            self.then(lambda: self.then(fn, sequences=not self._finds_soon(asked)))
+            search = fn
+            if asked.next_by_subj:
+                search = partial(self._select, (asked.next_by_subj.encode(),), fn)
+            self.then(lambda: self.then(search, sequences=not self._finds_soon(asked)))
         else:
             fn()
+
+    def _select(self, filters: tuple[bytes, ...], fn: Callable[[], None]) -> None:
+        """Call `fn` when the subjects that the filters select are known."""
+        selecting = self._log.selecting(filters)
+        if selecting is None or not self._stream.live:
+            fn()
+        else:
+            self._in_slices(selecting.step, fn)
 
     def _finds_soon(self, asked: MsgGetRequest) -> bool:
         try:
@@ -100,17 +110,18 @@ class SubjectIndexLoader:
         if counting is None or not self._stream.live:
             fn()
         else:
-            self._count_on(counting, fn)
+            self._in_slices(counting.step, fn)
 
-    def _count_on(self, counting: "Counting", fn: Callable[[], None]) -> None:
+    def _in_slices(self, step: Callable[[], bool], fn: Callable[[], None]) -> None:
+        """Call `step` once a turn until it returns True, then `fn`."""
         try:
-            done = not self._stream.live or counting.step()
+            done = not self._stream.live or step()
         except StoreError:
             done = True
         if done:
             fn()
         else:
-            self._stream.timers.call_later(0.0, lambda: self._count_on(counting, fn))
+            self._stream.timers.call_later(0.0, lambda: self._in_slices(step, fn))
 
     def _slice(self) -> None:
         stream, done = self._stream, True

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from eyot_store.errors import StoreError
 from eyot_store.log.backend import Backend
 from eyot_store.log.directory import Directory
-from eyot_store.log.reads import Counting, LogReads
+from eyot_store.log.reads import Counting, LogReads, Selecting
 from eyot_store.log.removals import FromEnd, LogRemovals
 from eyot_store.log.removals import Unwanted as Unwanted
 from eyot_store.log.stager import JUMP_MAX as JUMP_MAX
@@ -262,6 +262,9 @@ class Log:
 
     def count(self, from_seq: int, filters: tuple[bytes, ...] = ()) -> int:
         return self.reads.count(from_seq, filters)
+
+    def selecting(self, filters: tuple[bytes, ...]) -> Selecting | None:
+        return self.reads.selecting(filters)
 
     def counting(self, from_seq: int, filters: tuple[bytes, ...] = ()) -> Counting | None:
         return self.reads.counting(from_seq, filters)

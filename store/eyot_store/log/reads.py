@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 from itertools import islice, takewhile
+from time import perf_counter_ns
 
 from eyot_store.errors import StoreError
 from eyot_store.log.subjects import TRACKED_MESSAGES_MAX, WALK_MAX, SubjectIndex
@@ -16,7 +17,7 @@ from eyot_store.log.view import KEYS_MAX, LogView
 from eyot_store.points import Point
 from eyot_store.reader import RECORDS_MAX, SCAN_BYTES_MAX, Reading, keep_within, read_without
 from eyot_store.records.record import ReadResult, StoredMessage, encode_body, pack_u64
-from eyot_store.subjects.matching import matching_any, total_from
+from eyot_store.subjects.matching import in_pieces, total_from
 from eyot_store.subjects.subjects import Subjects, matcher
 from eyot_wire.native import StoredRun
 
@@ -30,6 +31,7 @@ _ALL = (b"",)
 _ASTRIDE_MAX = 1 << 14  # subjects that are counted one by one
 _MERGED_MAX = 256  # the most subjects whose sequences are merged to read a sparse filter
 _KNOWN_MAX = 64  # filters whose subjects are remembered
+_SLICE_NS = 5_000_000
 
 
 class _Selected:
@@ -37,11 +39,11 @@ class _Selected:
 
     __slots__ = ("came", "messages", "of", "subjects")
 
-    def __init__(self, of: Subjects, messages: int, subjects: set[bytes] | None) -> None:
+    def __init__(self, of: Subjects, messages: int) -> None:
         self.of = of
         self.came = of.came
         self.messages = messages
-        self.subjects = subjects
+        self.subjects: set[bytes] | None = None
 
     def brought_up_to_date(self, of: Subjects, messages: int, filters: tuple[bytes, ...]) -> bool:
         """Add the subjects that came since; False if all have to be looked at again."""
@@ -54,6 +56,37 @@ class _Selected:
             self.subjects.update(came if match is None else filter(match, came))
             if len(self.subjects) > _MERGED_MAX:
                 self.subjects = None
+        return True
+
+
+class Selecting:
+    """A look at all subjects that some filters may match: call `step` until it returns True."""
+
+    def __init__(
+        self,
+        selected: _Selected,
+        filters: tuple[bytes, ...],
+        done: Callable[[tuple[bytes, ...], _Selected], None],
+    ) -> None:
+        self._selected = selected
+        self._filters = filters
+        self._done = done
+        self._found = selected.subjects = set()
+        self._messages = 0
+        self._pieces = in_pieces(selected.of.table, filters)
+
+    def step(self) -> bool:
+        """Look at some thousand more; return True at the end, when reads know the result."""
+        begun, selected = perf_counter_ns(), self._selected
+        for piece in self._pieces:
+            self._found.update(subject for subject, *_ in piece[: _MERGED_MAX + 1])
+            self._messages += sum(count for _, count, _, _ in piece)
+            if self._messages * _SPARSE > selected.messages or len(self._found) > _MERGED_MAX:
+                selected.subjects = None
+                break
+            if perf_counter_ns() - begun > _SLICE_NS:
+                return False
+        self._done(self._filters, selected)
         return True
 
 
@@ -194,7 +227,7 @@ class LogReads:
 
     def next_for(self, subject_filter: bytes, from_seq: int) -> StoredMessage | None:
         """Return the oldest committed message at or after `from_seq` that the filter matches (may walk the log)."""
-        if subject_filter not in (b"", b">") and not any(True for _ in self._index.subjects().matching(subject_filter)):
+        if subject_filter not in (b"", b">") and self._is_vain(subject_filter):
             return None
         seq = max(from_seq, 1)
         while seq <= self._view.committed_seq:
@@ -203,6 +236,13 @@ class LogReads:
                 return result.messages[0]
             seq = result.next_seq
         return None
+
+    def _is_vain(self, subject_filter: bytes) -> bool:
+        """Return whether the filter matches no subject."""
+        selected = self.sparse((subject_filter,))
+        if selected is not None:
+            return not selected
+        return not any(True for _ in self._index.subjects().matching(subject_filter))
 
     def finds_next_soon(self, subject_filter: bytes, from_seq: int) -> bool:
         """Return False if `next_for` would search far, and tracking would avoid that."""
@@ -277,6 +317,9 @@ class LogReads:
             ):  # of some no subject could be read
                 return total - staged, True
         subjects, patterns = self._index.subjects(), filters or _ALL
+        selected = None if match is None else self.sparse(filters)
+        if selected is not None:
+            return sum(subjects.count_from(subject, from_seq) for subject in selected) - staged, False
         known, astride = total_from(subjects.table, patterns, from_seq if from_seq > first else 0, _ASTRIDE_MAX)
         if astride is not None and (not astride or subjects.tracked):
             return known + sum(subjects.count_from(subject, from_seq) for subject in astride) - staged, False
@@ -337,24 +380,27 @@ class LogReads:
         subjects = self._index.loaded
         if subjects is None or not subjects.tracked:
             return None
-        messages, known = self._view.state.messages, self._selected.get(filters)
-        if known is None or not known.brought_up_to_date(subjects, messages, filters):
-            self._selected.pop(filters, None)
-            if len(self._selected) >= _KNOWN_MAX:
-                del self._selected[next(iter(self._selected))]
-            known = self._selected[filters] = _Selected(subjects, messages, self._select(subjects, filters))
-        return known.subjects
+        selecting = self.selecting(filters)
+        while selecting is not None and not selecting.step():
+            pass
+        return self._selected[filters].subjects
 
-    def _select(self, subjects: Subjects, filters: tuple[bytes, ...]) -> set[bytes] | None:
-        """Look at all subjects that the filters may match; None if they select much."""
-        matched: set[bytes] = set()
-        total = 0
-        for subject, count, _, _ in matching_any(subjects.table, filters):
-            matched.add(subject)
-            total += count
-            if total * _SPARSE > self._view.state.messages or len(matched) > _MERGED_MAX:
-                return None
-        return matched
+    def selecting(self, filters: tuple[bytes, ...]) -> Selecting | None:
+        """Return the look at all subjects that `sparse` needs, in slices; None: `sparse` is immediate."""
+        subjects, messages = self._index.loaded, self._view.state.messages
+        if subjects is None or not subjects.tracked:
+            return None
+        known = self._selected.get(filters)
+        if known is not None and known.brought_up_to_date(subjects, messages, filters):
+            return None
+        return Selecting(_Selected(subjects, messages), filters, self._select)
+
+    def _select(self, filters: tuple[bytes, ...], selected: _Selected) -> None:
+        """Remember what some filters select."""
+        self._selected.pop(filters, None)
+        if len(self._selected) >= _KNOWN_MAX:
+            del self._selected[next(iter(self._selected))]
+        self._selected[filters] = selected
 
     def _read_sparse(
         self, subjects: set[bytes], first: int, last: int, max_messages: int, max_bytes: int

@@ -64,8 +64,8 @@ def test_a_read_looks_at_no_other_subjects(tmp_path: Path, monkeypatch: pytest.M
         log.append(txn, b"a.%d.%d" % (number % 10, number), b"", b"x", 1)
     assert commit(store, txn) is None
     log.track()
-    looks, select = [], reads.matching_any
-    monkeypatch.setattr(reads, "matching_any", lambda *given: looks.append(given) or select(*given))
+    looks, select = [], reads.in_pieces
+    monkeypatch.setattr(reads, "in_pieces", lambda *given: looks.append(given) or select(*given))
     for number in range(2000, 2200):
         txn = store.begin()
         log.append(txn, b"a.%d.%d" % (number % 10, number), b"", b"x", 1)
@@ -75,4 +75,30 @@ def test_a_read_looks_at_no_other_subjects(tmp_path: Path, monkeypatch: pytest.M
             wanted = number == 2100 if filters[0] == b"a.*.2100" else number % 10 == 5
             assert len(read.messages) == wanted
     assert len(looks) <= 4
+    store.close()
+
+
+def test_a_look_in_slices_finds_what_comes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reads, "_SLICE_NS", 0)
+    store = open_inline(tmp_path / "store", FAST)
+    log = make_log(store)
+    txn = store.begin()
+    for number in range(10_000):
+        log.append(txn, b"a.%d.%d" % (number % 10, number), b"", b"x", 1)
+    assert commit(store, txn) is None
+    log.track()
+    selecting, steps = log.selecting((b"a.*.new",)), 0
+    assert selecting is not None
+    while not selecting.step():
+        steps += 1
+        txn = store.begin()
+        log.append(txn, b"a.%d.new" % steps, b"", b"x", 1)
+        assert commit(store, txn) is None
+    assert steps >= 2
+    assert log.selecting((b"a.*.new",)) is None
+    assert log.count(1, (b"a.*.new",)) == steps
+    found = log.next_for(b"a.*.new", 1)
+    assert found is not None
+    assert found.seq == 10_001
+    assert log.next_for(b"a.*.none", 1) is None
     store.close()
