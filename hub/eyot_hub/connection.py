@@ -214,7 +214,8 @@ class Connection:
                 self.info = info.decode(op.json, info.ServerInfo)
             case frames.Err():
                 if "authoriz" in op.text.lower() or "authentic" in op.text.lower():
-                    raise Refused(f"{self.peer} says: {op.text}")
+                    who = "the options user and password, token, creds or nkey say who logs in"
+                    raise Refused(f"{self.peer} says: {op.text}: {who}")
                 if op.text.startswith("Permissions Violation"):
                     raise Refused(f"{self.peer} says: {op.text}")
                 raise ConnectionFailed(f"{self.peer} says: {op.text}")

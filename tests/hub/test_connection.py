@@ -34,7 +34,9 @@ def test_user_and_password(tmp_path: Path) -> None:
     with NatsServer('authorization { user: me, password: "right" }', tmp_path) as server:
         assert works(opened(server, user="me", password="right"))
         for wrong in ({"user": "me", "password": "wrong"}, {}, {"token": "x"}):
-            with pytest.raises(Refused, match="Authorization Violation"):
+            with pytest.raises(
+                Refused, match=r"Authorization Violation: the options user and password.* say who logs in"
+            ):
                 opened(server, **wrong)
 
 
