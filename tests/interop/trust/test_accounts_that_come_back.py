@@ -150,6 +150,8 @@ def test_what_belongs_to_the_device(tmp_path: Path) -> None:
             process.start()
             until(lambda: link(process)["state"] == "up")
             asyncio.run(run())
+            until(lambda: link(process)["state"] != "up", "a bridge of no account stays")
+            assert "Traceback" not in process.log()
         finally:
             process.kill()
 
