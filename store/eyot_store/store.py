@@ -99,6 +99,8 @@ class Store:
         self.backlog_txns = 0
         self.refused = 0
         self.closed = False
+        #: `open` found the store unencrypted, and rewrote it with the key
+        self.encrypted_now = False
         self._environment = environment
         self._notify = notify
         self._directory: Directory[Log] = Directory()
@@ -139,19 +141,28 @@ class Store:
         """
         options = options or StoreOptions()
         try:
-            if options.keys is not None and is_sealed(path) is False:
+            is_plain = options.keys is not None and is_sealed(path) is False
+            if is_plain:
                 encrypt(path, options)
             environment = Environment(path, options)
         except (lmdb.Error, OSError) as error:
             raise as_store_error(error) from error
         try:
-            return cls(environment, notify, options, wake)
+            store = cls(environment, notify, options, wake)
+            store.encrypted_now = is_plain
+            return store
         except (lmdb.Error, OSError) as error:
             environment.close()
             raise as_store_error(error) from error
         except BaseException:
             environment.close()
             raise
+
+    @property
+    def cipher(self) -> str:
+        """Return `aes` or `chacha`; "": the store is not encrypted."""
+        cipher = self._environment.store_cipher
+        return "" if cipher is None else cipher.cipher
 
     # -- streams -----------------------------------------------------------------------------------------------------
 

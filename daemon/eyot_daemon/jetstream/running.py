@@ -28,6 +28,8 @@ log = logging.getLogger("eyot")
 #: Eyot's own place below `store_dir`, beside what a nats-server may keep there.
 STORE_NAME = "eyot"
 _BLOCK = 4096
+#: The ciphers in nats-server's words.
+_CIPHERS = {"aes": "AES-GCM", "chacha": "ChaCha20-Poly1305"}
 
 
 class RunningJetStream:
@@ -66,6 +68,9 @@ class RunningJetStream:
         self.broker.readers.add(self._hand_over, self._hand_over)
         options = replace(_store_options(self._store_options), keys=self._keys())
         self._store = Store.open(self.path, notify=self._hand_over.soon, options=options, wake=self._hand_over)
+        if self._store.cipher:
+            rewritten = "was not encrypted: it was rewritten, and " if self._store.encrypted_now else ""
+            log.info("The store %sis encrypted with %s", rewritten, _CIPHERS[self._store.cipher])
         for sentence in self._store.damaged:
             log.error("The store is damaged: %s", sentence)
         for name in self._store.recounted:

@@ -13,6 +13,7 @@ from eyot_daemon.router.broker import Broker
 from eyot_store.records.store_cipher import StoreKeys
 from eyot_wire.conf import parse_text
 from support.manual_clock import ManualClock
+from support.servers.eyotd import Eyotd
 
 
 def part(tmp_path: Path, store: EyotStoreOptions, env: dict[str, str], **options: Any) -> RunningJetStream:
@@ -59,3 +60,17 @@ def test_a_key_file_without_a_key(tmp_path: Path) -> None:
         part(tmp_path, EyotStoreOptions(key_file=str(tmp_path / "key")), {})._keys()
     with pytest.raises(FileNotFoundError):
         part(tmp_path, EyotStoreOptions(key_file=str(tmp_path / "none")), {})._keys()
+
+
+def test_the_log_tells_whether_the_store_is_encrypted(tmp_path: Path) -> None:
+    """And that the first start with a key has rewritten it: nobody has to look into the files."""
+    (tmp_path / "key").write_text("a key of any length\n")
+    config = 'jetstream { store_dir: "%WORKDIR%/js" }\n'
+    key = f'eyot {{ store {{ key_file: "{tmp_path / "key"}" }} }}\n'
+    for more in ("", key, key):
+        with Eyotd(config + more, tmp_path / "server") as server:
+            server.stop()
+    assert [line.partition("[INF] ")[2] for line in server.log().splitlines() if "encrypted" in line] == [
+        "The store was not encrypted: it was rewritten, and is encrypted with AES-GCM",
+        "The store is encrypted with AES-GCM",
+    ]
