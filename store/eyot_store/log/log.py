@@ -187,6 +187,9 @@ class Log:
     def last_seq_for(self, subject: bytes) -> int:
         return self.index.last_seq_for(subject)
 
+    def newest_seq(self, subject_filter: bytes) -> int:
+        return self.index.newest_seq(subject_filter)
+
     def records_to_search(self, subjects: Iterable[bytes]) -> int:
         return self.index.records_to_search(subjects)
 

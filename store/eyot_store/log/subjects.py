@@ -38,6 +38,7 @@ _SEARCHED_FIRST = 64  # of a search for a subject's oldest message, in its first
 _TRACK_READS = 32  # in one slice of tracking, if it is quick enough
 _SLICE_NS = 5_000_000
 _HEADS = 256
+_ABOVE_ALL = (1 << 63) - 1
 _INDEX_RECORDS = 4  # of one slice of an index: some five thousand subjects
 
 
@@ -172,6 +173,14 @@ class SubjectIndex:
             last = self._search_last(subject)
             table.set_ends(subject, known[1], last)
         return last
+
+    def newest_seq(self, subject_filter: bytes) -> int:
+        """Newest sequence that the filter matches, staged messages included; 0 = none. Looks at all subjects for wildcards."""
+        if is_literal(subject_filter):
+            return self.last_seq_for(subject_filter)
+        table = self.subjects().table
+        best, others = table.newest(b"" if subject_filter == b">" else subject_filter, _ABOVE_ALL)
+        return max(best, *map(self.last_seq_for, others)) if others else best
 
     def last_for(self, subject_filter: bytes) -> StoredMessage | None:
         """Return the newest committed message whose subject the filter matches."""

@@ -48,7 +48,7 @@ from eyot_wire.jetstream.error_codes import (
 )
 from eyot_wire.jetstream.errors import ApiError, error
 from eyot_wire.jetstream.model import NS_PER_S, Republish, StorageType, StreamConfig, ns_to_rfc3339
-from eyot_wire.subject import matches
+from eyot_wire.subject import is_literal, matches
 from eyot_wire.transform import Transform
 
 if TYPE_CHECKING:
@@ -207,6 +207,8 @@ class MessageStager:
         self._last_msg_id: bytes | None = None  # None: to be looked up
         self._now_ns = 0  # the stored time of the next message
         self._taken_seq = 0  # the sequence under which the last staged message is stored
+        #: The newest sequences that filters with wildcards match, while messages are staged: each is a look at all subjects.
+        self._newest: dict[bytes, int] = {}
 
     # -- StreamFacts -----------------------------------------------------------------------------------------------
 
@@ -225,8 +227,12 @@ class MessageStager:
         return self._last_msg_id
 
     def last_seq_for(self, subject_filter: bytes) -> int:
-        matching = self._log.subjects().matching(subject_filter)
-        return max((self._log.last_seq_for(subject) for subject, *_ in list(matching)), default=0)
+        if is_literal(subject_filter):
+            return self._log.last_seq_for(subject_filter)
+        known = self._newest.get(subject_filter)
+        if known is None:
+            known = self._newest[subject_filter] = self._log.newest_seq(subject_filter)
+        return known
 
     def ends_with_schedule(self, subject: bytes) -> bool:
         newest = self._log.last_for(subject)
@@ -235,8 +241,17 @@ class MessageStager:
     def duplicate_of(self, msg_id: bytes) -> int:
         return self._parts.dedupe.find(msg_id, self._now_ns)
 
+    def _note_newest(self, subject: bytes, seq: int, *, removes_others: bool) -> None:
+        """Note a stored message for the messages behind it, which expect one to be the last on their filter."""
+        if removes_others:
+            self._newest.clear()
+        for subject_filter in self._newest:
+            if matches(subject_filter, subject):
+                self._newest[subject_filter] = seq
+
     def _enforce(self, txn: "Txn", batch: Batch, subjects: Collection[bytes]) -> None:
         """Make room. A record that cannot be read stays where it is: that must not keep new ones from being stored."""
+        self._newest.clear()
         if self.config.max_msgs_per_subject > 0 and not self._parts.subject_index_loader.done:
             sweep = self._parts.sweep
             sweep.overdue.update(subjects)
@@ -252,7 +267,8 @@ class MessageStager:
         return subject if self._transform is None else self._transform.apply(subject) or subject
 
     def _start_ns(self) -> int:
-        """Return the time of the batch: the clock's, but not before the last message if the clock was only nudged."""
+        """Begin a batch; return its time: the clock's, but not before the last message if the clock was only nudged."""
+        self._newest.clear()  # of earlier transactions
         now_ns = self._parts.wall_clock.watch()
         last_ns = self._log.state.last_ts_ns
         return last_ns + 1 if 0 <= last_ns - now_ns < CLOCK_STEP_NS else now_ns
@@ -293,12 +309,15 @@ class MessageStager:
             return refusal
         if not self._parts.retention.has_interest(subject):
             seq = self._skip(txn, batch, subject, verdict)
+            self._newest.clear()
         else:
             kept = self._store_checked(txn, batch, _Checked(subject, header, payload, fields, verdict, total), so_far)
             if isinstance(kept, ApiError):
                 return kept
             seq = kept
             subjects.add(subject)
+            if self._newest:
+                self._note_newest(subject, seq, removes_others=bool(verdict.rollup))
         if so_far is not None:
             so_far.subjects.add(subject)
             if verdict.msg_id:

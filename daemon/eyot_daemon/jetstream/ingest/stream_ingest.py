@@ -113,6 +113,7 @@ class StreamIngest(MessageStager):
         batch = Batch()
         subjects: set[bytes] = set()
         first_seq = self._log.state.last_seq + 1
+        self._newest.clear()
         with stream.staging() as txn:
             for message in messages:
                 try:
@@ -121,6 +122,7 @@ class StreamIngest(MessageStager):
                     else:
                         outcome = self._stage(txn, batch, message, subjects)
                 except StoreError as failure:
+                    self._newest.clear()
                     outcome = error(JSStreamStoreFailedF, err=failure.message)
                 if outcome is None:
                     continue
@@ -188,6 +190,7 @@ class StreamIngest(MessageStager):
         batch = Batch()
         subjects: set[bytes] = set()
         so_far = BatchSoFar()
+        self._newest.clear()
         try:
             with self._stream.staging() as txn:
                 for message in commit.messages:
@@ -467,6 +470,7 @@ class StreamIngest(MessageStager):
         """Forget what was staged with `batch` and is not stored."""
         self._parts.dedupe.forget(batch.msg_ids)
         self._last_msg_id = None
+        self._newest.clear()
         if self._counters is not None:
             self._counters.forget()
         self._parts.expiry.commit_failed()
