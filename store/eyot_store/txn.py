@@ -90,12 +90,11 @@ class AppendRun(msgspec.Struct, eq=False, gc=False):
 
 
 class HiddenRange:
-    """Committed messages that a staged purge removes: `messages` and `bytes` are their part of the counters."""
+    """All committed messages up to `last`, which a staged purge removes: `messages` and `bytes` are their part of the counters."""
 
-    __slots__ = ("bytes", "first", "last", "messages")
+    __slots__ = ("bytes", "last", "messages")
 
-    def __init__(self, first: int, last: int, messages: int, bytes_: int) -> None:
-        self.first = first
+    def __init__(self, last: int, messages: int, bytes_: int) -> None:
         self.last = last
         self.messages = messages
         self.bytes = bytes_

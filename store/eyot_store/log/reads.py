@@ -368,10 +368,7 @@ class LogReads:
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _first_seen(self, from_seq: int) -> int:
-        """Return `from_seq`, or the first sequence after purged ones.
-
-        A purged range begins at the first message that was there: nothing below its end is left.
-        """
+        """Return `from_seq`, or the first sequence after purged ones."""
         ends = [hidden.last + 1 for hidden in self._view.hidden_ranges]
         return max([from_seq, self._view.floor, 1, *ends])
 

@@ -76,6 +76,8 @@ class LogRemovals:
 
     def count_bytes(self, seqs: Sequence[int]) -> list[Weighed]:
         """Return the sizes of the committed messages at `seqs` (ascending) for `remove_all`, without unreadable ones."""
+        if seqs and seqs[0] < self._view.floor:
+            seqs = seqs[bisect_left(seqs, self._view.floor) :]  # purged; their records may still be there
         try:
             return self._view.records.count_bytes(
                 seqs, self._backend.message_bytes(b"", b"", b""), self._backend.header_bytes
@@ -302,7 +304,7 @@ class LogRemovals:
             messages, bytes_ = state.messages - kept, state.bytes - kept_bytes
         part = self._stager.join(txn)
         part.push(Op.PURGE, (last + 1, messages, bytes_))
-        hidden = HiddenRange(first, last, messages, bytes_)
+        hidden = HiddenRange(last, messages, bytes_)
         part.ranges.append(hidden)
         self._view.hidden_ranges.append(hidden)
         state.messages -= messages

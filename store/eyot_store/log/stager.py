@@ -203,9 +203,8 @@ class LogStager:
         index.take_back(part)
         for hidden in part.ranges:
             view.hidden_ranges.remove(hidden)
-            state.messages += hidden.messages
-            state.bytes += hidden.bytes
-            state.first_may_be(hidden.first)
+            self._give_back(hidden.last, hidden.messages, hidden.bytes)
+            state.first_may_be(max(view.floor, 1))
             index.reload(None)
         for seq, (subject, size) in part.removed.items():
             view.hidden.pop(seq, None)
@@ -216,11 +215,17 @@ class LogStager:
             state.last_ts_ns = next(times, self._committed_ts_ns)
 
     def _put_back(self, seq: int, subject: bytes, size: int) -> None:
-        state = self._view.state
-        state.messages += 1
-        state.bytes += size
-        state.first_may_be(seq)
-        self._index.restore(subject, seq)
+        if self._give_back(seq, 1, size):
+            self._view.state.first_may_be(seq)
+            self._index.restore(subject, seq)
+
+    def _give_back(self, last: int, messages: int, bytes_: int) -> bool:
+        """Count messages up to `last` again; return False if a later purge, which fails, too, still covers them."""
+        covering = self._view.range_over(last)
+        counted = self._view.state if covering is None else covering
+        counted.messages += messages
+        counted.bytes += bytes_
+        return covering is None
 
     # -- parts -------------------------------------------------------------------------------------------------------
 

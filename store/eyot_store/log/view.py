@@ -94,9 +94,11 @@ class LogView:
         return StoreError(error.reason, f"{where}: {error.message}", stream=stream, seq=error.seq, size=error.size)
 
     def is_hidden(self, seq: int) -> bool:
-        if seq in self.hidden:
-            return True
-        return any(hidden.first <= seq <= hidden.last for hidden in self.hidden_ranges)
+        return seq in self.hidden or self.range_over(seq) is not None
+
+    def range_over(self, seq: int) -> HiddenRange | None:
+        """Return the first unsettled purge of a range that `seq` is in."""
+        return next((hidden for hidden in self.hidden_ranges if seq <= hidden.last), None)
 
     def is_dense(self) -> bool:
         """Every sequence from the first to the last committed one holds a message, and nothing is staged for removal."""
@@ -107,8 +109,7 @@ class LogView:
         seq = max(seq, self.floor)
         while True:
             for hidden in self.hidden_ranges:
-                if hidden.first <= seq <= hidden.last:
-                    seq = hidden.last + 1
+                seq = max(seq, hidden.last + 1)
             while seq in self.hidden:
                 seq += 1
             seq = self.records.next_seq(seq) if seq <= self.committed_seq else 0

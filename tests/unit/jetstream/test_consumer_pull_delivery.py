@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from support.jetstream.consumers import ConsumerFixture
+from support.store.store import JOURNAL
 
 S = 1_000_000_000
 
@@ -500,3 +501,21 @@ def test_an_expired_request_is_not_counted_as_waiting(fixture: ConsumerFixture) 
     fixture.clock.advance(2.0)  # no timer has run yet
     assert fixture.info()["num_waiting"] == 0
     assert box.statuses == ["408 Request Timeout"]
+
+
+@pytest.mark.parametrize("retention", ["workqueue", "interest", "limits"])
+def test_what_was_purged_is_not_removed_again_by_an_ack_or_a_request(tmp_path: Path, retention: str) -> None:
+    """A client holds messages while the stream is purged; their records stay for a while."""
+    fixture = ConsumerFixture(tmp_path, store_options=JOURNAL)
+    fixture.create(retention=retention)
+    fixture.add(ack_policy="explicit")
+    fixture.fill(6)
+    acks = fixture.pull(batch=3).take()
+    assert fixture.request("STREAM.PURGE.S", {"seq": 5})["purged"] == 4
+    before = fixture.request("STREAM.INFO.S")["state"]
+    fixture.ack(*acks)
+    for seq in (1, 4):
+        assert fixture.request("STREAM.MSG.DELETE.S", {"seq": seq})["error"]["err_code"] == 10057
+    assert fixture.request("STREAM.INFO.S")["state"] == before
+    assert before["messages"] == 2
+    assert fixture.restart().request("STREAM.INFO.S")["state"] == before

@@ -12,12 +12,12 @@ from eyot_store import Log, Store
 from eyot_store.log import reads as log_reads
 from eyot_store.log import subjects as log_subjects
 from eyot_wire.native import StoredRun
-from support.store.store import Loop, commit, fill, make_log, open_inline
+from support.store.store import FAST, JOURNAL, Loop, commit, fill, make_log, open_inline
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = open_inline(tmp_path / "store")
+@pytest.fixture(params=[FAST, JOURNAL], ids=["lmdb", "journal"])
+def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Store]:
+    store = open_inline(tmp_path / "store", request.param)
     yield store
     store.crash()
 
@@ -97,7 +97,7 @@ def test_a_filtered_read_is_bounded_work(store: Store, log: Log, monkeypatch: py
         found += result.messages
         seq, reads = result.next_seq, reads + 1
     assert [m.seq for m in found] == [1001]
-    assert reads == 11
+    assert reads in (10, 11)  # an 11th where the scan's limit is that of LMDB
     # Once the subjects are known, a filter that goes through much and finds little has the log tracked.
     log.subjects()
     assert log.read(1, max_messages=10, max_bytes=999, filters=(b"rare",)).messages == []
@@ -199,6 +199,21 @@ def test_what_a_purge_takes_is_not_read_while_that_is_under_way(store: Store, lo
     assert seqs(log) == [4]
     store.abort(txn)
     assert seqs(log) == [2, 3, 4]
+
+
+def test_what_was_purged_cannot_be_removed_again(store: Store, log: Log) -> None:
+    """Its records stay for a while."""
+    fill(store, log, 6)
+    txn = store.begin()
+    assert log.purge(txn, below_seq=4) == 3
+    assert commit(store, txn) is None
+    bytes_ = log.state.bytes
+    txn = store.begin()
+    assert not any(log.remove(txn, seq) for seq in (1, 2, 3))
+    assert log.count_bytes([1, 3]) == []
+    assert [seq for seq, _, _ in log.count_bytes([2, 4, 5])] == [4, 5]
+    assert commit(store, txn) is None
+    assert (log.state.messages, log.state.bytes, log.state.first_seq) == (3, bytes_, 4)
 
 
 def test_purge_takes_staged_messages_too(store: Store, log: Log) -> None:
