@@ -6,8 +6,10 @@ middle of a stream that is too large to keep its sequences.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final
 
 from eyot_daemon.jetstream.config.consumer import filters_of
@@ -22,6 +24,8 @@ log = logging.getLogger("eyot.jetstream")
 
 #: In streams with fewer messages, the index loads at once, if they are small.
 SMALL: Final = 8192
+#: So long those that waited are called in one turn.
+_TURN_NS: Final = 5_000_000
 #: With more who wait, the rest is done at one stroke.
 WAITING_MAX: Final = 1024
 
@@ -33,6 +37,10 @@ class SubjectIndexLoader:
         self._stream = stream
         self._log: Log = stream.log
         self._waiting: list[tuple[Callable[[], None], bool]] = []
+        #: Those that waited and are called next, a few each turn.
+        self._ready: deque[Callable[[], None]] = deque()
+        #: Who waits for what some filters select.
+        self._selecting: dict[tuple[bytes, ...], list[Callable[[], None]]] = {}
 
     @property
     def done(self) -> bool:
@@ -41,6 +49,9 @@ class SubjectIndexLoader:
 
     def then(self, fn: Callable[[], None], *, sequences: bool = False) -> None:
         """Call `fn` when the counts (and the sequences) are loaded; at once if they are."""
+        if self._ready and self._stream.live and not sequences:
+            self._ready.append(fn)  # not before those that came earlier
+            return
         if (self.done and not sequences) or len(self._waiting) >= WAITING_MAX or not self._stream.live:
             fn()
             return
@@ -60,11 +71,16 @@ class SubjectIndexLoader:
 
     def _select(self, filters: tuple[bytes, ...], fn: Callable[[], None]) -> None:
         """Call `fn` when the subjects that the filters select are known."""
+        others = self._selecting.get(filters)
+        if others is not None:
+            others.append(fn)
+            return
         selecting = self._log.selecting(filters)
         if selecting is None or not self._stream.live:
             fn()
-        else:
-            self._in_slices(selecting.step, fn)
+            return
+        self._selecting[filters] = [fn]
+        self._in_slices(selecting.step, lambda: self._call_soon(self._selecting.pop(filters)))
 
     def _finds_soon(self, asked: MsgGetRequest) -> bool:
         try:
@@ -135,8 +151,26 @@ class SubjectIndexLoader:
             stream.timers.call_later(0.0, self._slice)
             return
         waiting, self._waiting = self._waiting, []
-        for fn, _ in waiting:
-            fn()
+        self._call_soon([fn for fn, _ in waiting])
+
+    def _call_soon(self, fns: list[Callable[[], None]]) -> None:
+        """Call functions after those that are called already."""
+        begun = bool(self._ready)
+        self._ready.extend(fns)
+        if not begun:
+            self._call_ready()
+
+    def _call_ready(self) -> None:
+        """Call those that waited, in order; those for which this turn is too short in the next one."""
+        begun = perf_counter_ns()
+        while self._ready:
+            try:
+                self._ready[0]()
+            finally:
+                self._ready.popleft()
+            if self._ready and perf_counter_ns() - begun > _TURN_NS:
+                self._stream.timers.call_later(0.0, self._call_ready)
+                return
 
 
 def after_subjects_loaded(loaders: Iterable[SubjectIndexLoader], fn: Callable[[], None]) -> None:
