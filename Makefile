@@ -14,7 +14,7 @@ NEEDS := packaging/ensure-packages
 # Slow folders come first, so that all three end at the same time.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: trust-walk bench-start bench-fleet bench-hub-history demo-fleet mqtt-kills docs help venv demo test test-debian lint fmt unit slow simulate fuzz walkthrough bench bench-compare bench-hub hub-kills hub-wheel hub-cluster hub-cluster-kills hub-dag cuts storm soak damage upgrades power-loss appliance deb deb-emulated apt-repo image image-run reproducible clean packages
+.PHONY: trust-walk bench-start bench-fleet bench-hub-history demo-fleet mqtt-kills docs help venv demo test test-debian lint fmt unit slow slow-machine simulate fuzz walkthrough bench bench-compare bench-hub hub-kills hub-wheel hub-cluster hub-cluster-kills hub-dag cuts storm soak damage upgrades power-loss appliance deb deb-emulated apt-repo image image-run reproducible clean packages
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -79,6 +79,9 @@ unit: venv  ## the fast tests: no server of another kind, no Spark, nothing mark
 
 slow: venv  ## what `make unit` leaves out of the same folders
 	@$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m slow tests/unit tests/offline_sync $(PYTEST)
+
+slow-machine: venv  ## the tests of the store and of JetStream where every search goes on in later turns, as on a slow machine
+	@$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) --slow-machine -m "not quick_machine" tests/unit/store tests/unit/jetstream $(PYTEST)
 
 simulate: venv  ## fleets in a simulator: SEED=7 replays one seed, SEEDS=1000 runs so many; PLANT=name plants a bug; ARGS=--whole
 	@$(BIN)/python tests/offline_sync/simulate.py --seed $(or $(SEED),1) --seeds $(or $(SEEDS),$(if $(SEED),1,1000)) --plant "$(PLANT)" $(ARGS)

@@ -48,6 +48,10 @@ async def _flush(client: Client, timeout: int = DEFAULT_FLUSH_TIMEOUT) -> None:
 Client.flush = _flush
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow-machine", action="store_true", help="every look at the clock ends a search or a slice")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse to test compiled modules of another version of their sources: what they disagree on fails as lost messages."""
     top = HERE.parent
@@ -61,6 +65,10 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             f"compiled modules are missing or older than their sources ({', '.join(stale)}): pip install -e ."
         )
+    if config.getoption("slow_machine"):
+        from support import slow_machine  # it loads a part of the daemon
+
+        slow_machine.apply()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -14,6 +14,8 @@ from eyot_wire import headers
 from support.jetstream.consumers import ConsumerFixture
 from support.jetstream.fixture import Fixture
 
+pytestmark = pytest.mark.quick_machine
+
 SUBJECTS, EACH = 10, 12
 COUNT = SUBJECTS * EACH
 

@@ -218,6 +218,10 @@ def test_results_come_in_order_and_are_true_while_writes_fail(tmp_path: Path, se
                 writer.next.append(random_.choice((errno.EIO, errno.ENOSPC)))
             if random_.random() < 0.5:
                 made.run(random_.randint(len(made.results), number))
+            elif random_.random() < 0.3:
+                made.run_until_thread_is_idle(
+                    number
+                )  # the next one is written beside the loop, however slow the thread is
         made.run(number)
         assert made.order == list(range(number))
         # The thread tried again what a write beside the loop could not do.

@@ -68,6 +68,7 @@ def agree(log: Log) -> bool:
     return True
 
 
+@pytest.mark.quick_machine
 @pytest.mark.parametrize("options", [FAST, JOURNAL], ids=["lmdb", "journal"])
 @pytest.mark.parametrize("seed", range(6))
 def test_index_and_records_agree(tmp_path: Path, options, seed: int) -> None:
