@@ -27,9 +27,9 @@ class AllowedReplies:
     def sent(self, reply: bytes, now: float) -> None:
         """Record the reply subject of a message sent to the leaf node."""
         rule = self._rule
+        self._left.pop(reply, None)
         if len(self._left) >= REMEMBERED_MAX:
             self._left.popitem(last=False)
-        self._left.pop(reply, None)
         deadline = now + rule.expires_s if rule.expires_s >= 0 else math.inf
         self._left[reply] = (deadline, rule.max_messages if rule.max_messages >= 0 else math.inf)
 
