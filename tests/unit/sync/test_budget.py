@@ -32,6 +32,8 @@ def test_a_month_is_from_its_reset_day_to_the_day_before_it() -> None:
     assert found.left_at(at("2026-12-14T23:59")) == 500_000
     assert found.resets_at(at("2026-12-14T23:59")) == at("2026-12-15T00:00")
     assert found.left_at(at("2026-12-15T00:00")) == 1_000_000
+    assert found.resets_at(at("2027-02-20T00:00")) == at("2027-03-15T00:00")
+    assert found.resets_at(at("2026-11-14T00:00")) == at("2026-11-15T00:00")
 
 
 def test_clocks_that_jump_give_nothing_back() -> None:
