@@ -40,6 +40,20 @@ def test_room() -> None:
     assert not window.room
 
 
+def test_a_stream_that_is_gone_takes_its_own_along() -> None:
+    window = Window(10, 10)
+    for seq, stream in enumerate("SSTST", 1):
+        window.add(entry(seq, stream=stream))
+    window.drop_stream("S")
+    assert [(each.stream, each.seq) for each in window] == [("T", 3), ("T", 5)]
+    window.drop_stream("S")
+    assert len(window) == 2
+    window.drop_stream("T")
+    assert len(window) == 0
+    window.add(entry(6, payload=b"x" * 8))
+    assert window.room, "the bytes of what was dropped are free"
+
+
 def test_resumption() -> None:
     window = Window(10, 1000)
     entries = [entry(1), entry(2, 2), entry(3, 2)]
