@@ -66,7 +66,7 @@ class Books:
         self.fitted("c", frames[:fitting])
 
     def take(self, sizes: list[int]) -> None:
-        taken = b"".join(self.outbox.take(sum(sizes), handshake_done=True)).splitlines(keepends=True)
+        taken = b"".join(self.outbox.take(max(1, sum(sizes)), handshake_done=True)).splitlines(keepends=True)
         self.taken += len(taken)
         assert taken or not any(self.waiting.values()), "one message leaves, however large"
         for frame in taken:
