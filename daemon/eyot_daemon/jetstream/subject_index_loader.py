@@ -163,14 +163,17 @@ class SubjectIndexLoader:
     def _call_ready(self) -> None:
         """Call those that waited, in order; those for which this turn is too short in the next one."""
         begun = perf_counter_ns()
-        while self._ready:
-            try:
-                self._ready[0]()
-            finally:
-                self._ready.popleft()
-            if self._ready and perf_counter_ns() - begun > _TURN_NS:
+        try:
+            while self._ready:
+                try:
+                    self._ready[0]()
+                finally:
+                    self._ready.popleft()
+                if perf_counter_ns() - begun > _TURN_NS:
+                    break
+        finally:
+            if self._ready:  # also after one that failed: the others wait for nothing else
                 self._stream.timers.call_later(0.0, self._call_ready)
-                return
 
 
 def after_subjects_loaded(loaders: Iterable[SubjectIndexLoader], fn: Callable[[], None]) -> None:

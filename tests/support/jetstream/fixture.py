@@ -71,6 +71,15 @@ class Fixture:
                 return
             self.commit()
 
+    def run_out(self) -> int:
+        """Let everything that is due come to its end, one timer a turn; return how many turns that took."""
+        count = 0
+        while (deadline := self.broker.timers.next_deadline) is not None and deadline <= self.clock.monotonic():
+            self.broker.timers.run_due(self.clock.monotonic(), limit=1)
+            self.commit()
+            count += 1
+        return count
+
     def publish(self, subject: bytes, payload: bytes = b"", header: dict[str, str] | bytes = b"") -> bytes:
         """Publish with a reply subject; returns it. Nothing is taken in before the turn ends (`commit`)."""
         reply = b"_INBOX.%d" % next(self._inboxes)

@@ -43,16 +43,6 @@ def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return request.param
 
 
-def slices(fixture: ConsumerFixture) -> int:
-    """Let everything come to its end; return how many turns of timers that took."""
-    count = 0
-    while (deadline := fixture.broker.timers.next_deadline) is not None and deadline <= fixture.clock.monotonic():
-        fixture.broker.timers.run_due(fixture.clock.monotonic(), limit=1)
-        fixture.commit()
-        count += 1
-    return count
-
-
 def seqs_of(fixture: ConsumerFixture) -> dict[bytes, list[int]]:
     """Return the sequences of each subject."""
     found: dict[bytes, list[int]] = {}
@@ -77,7 +67,7 @@ def test_others_have_their_turns_and_messages_keep_their_order(fixture: Consumer
     assert [fixture.answer(reply) for reply in (first, second, third)] == [None] * 3
     assert fixture.stream().log.state.last_seq == COUNT
     assert fixture.put(b"other", b"x")["seq"] == 1
-    assert slices(fixture) > 5
+    assert fixture.run_out() > 5
     assert [answered(fixture, reply)["seq"] for reply in (first, second, third)] == [COUNT + 1, COUNT + 2, COUNT + 3]
     left = seqs_of(fixture)
     assert left[b"s.3"] == [COUNT + 1]
@@ -91,7 +81,7 @@ def test_a_stream_that_is_deleted_meanwhile_answers(fixture: ConsumerFixture, si
     fixture.commit()
     assert fixture.answer(reply) is None
     assert fixture.request("STREAM.DELETE.S")["success"]
-    slices(fixture)
+    fixture.run_out()
     assert answered(fixture, reply)["error"]["err_code"] == 10059  # type: ignore[index]
 
 
@@ -105,7 +95,7 @@ def test_what_waits_counts_as_uncommitted(fixture: ConsumerFixture, size: str, m
     limiter.gate.wait(lambda: opened.append(1), 1e9)
     replies += [fixture.publish(b"s.1", b"x") for _ in range(6)]
     fixture.commit()
-    slices(fixture)
+    fixture.run_out()
     assert opened == [1]
     assert limiter.shut_gate() is None
     outcomes = [answered(fixture, reply).get("seq", 0) for reply in replies]
@@ -139,9 +129,9 @@ def test_random_bursts_leave_what_they_leave_where_all_is_known(
             if rng.random() < 0.4:
                 fixture.commit()
             if rng.random() < 0.2:
-                slices(fixture)
+                fixture.run_out()
         fixture.commit()
-        slices(fixture)
+        fixture.run_out()
         read = log.read(1, max_messages=1000, max_bytes=1 << 20).messages
         left = [(message.seq, message.subject.removeprefix(prefix)) for message in read]
         counts = {subject.removeprefix(prefix): number for subject, number in log.subject_totals()}
@@ -173,7 +163,7 @@ def test_a_search_looks_at_each_record_once(fixture: ConsumerFixture, monkeypatc
     for number in range(SUBJECTS):
         fixture.publish(b"s.%d" % number, b"x", ROLLUP)
     fixture.commit()
-    slices(fixture)
+    fixture.run_out()
     assert log.state.messages == SUBJECTS
     assert len(looked_at) <= COUNT
 
@@ -182,7 +172,7 @@ def test_roll_ups_of_few_messages_do_not_wait(fixture: ConsumerFixture) -> None:
     fixture.stream().log.subjects()
     for number in range(3):
         assert fixture.put(b"s.new", b"%d" % number, ROLLUP)["seq"] == COUNT + 1 + number
-    assert slices(fixture) == 0
+    assert fixture.run_out() == 0
 
 
 def test_no_burst_outside_of_a_search_reads_the_stream_more_than_twice(

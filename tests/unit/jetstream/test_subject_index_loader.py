@@ -46,16 +46,6 @@ def asked(fixture: ConsumerFixture, words: str, body: Any = None) -> bytes:
     return reply
 
 
-def turns(fixture: ConsumerFixture) -> int:
-    """Let everything come to its end; returns how many turns of timers that took."""
-    count = 0
-    while (deadline := fixture.broker.timers.next_deadline) is not None and deadline <= fixture.clock.monotonic():
-        fixture.broker.timers.run_due(fixture.clock.monotonic(), limit=1)
-        fixture.commit()
-        count += 1
-    return count
-
-
 def test_information_waits_and_the_stream_goes_on(fixture: ConsumerFixture) -> None:
     fixture = filled(fixture)
     reply = asked(fixture, "STREAM.INFO.S", {"subjects_filter": ">"})
@@ -66,7 +56,7 @@ def test_information_waits_and_the_stream_goes_on(fixture: ConsumerFixture) -> N
         assert fixture.put(b"s.new", b"%d" % number)["seq"] == COUNT + number + 1
         fixture.request("STREAM.MSG.DELETE.S", {"seq": number + 1})
         fixture.request("STREAM.MSG.DELETE.S", {"seq": COUNT - number})
-    assert turns(fixture) > 5
+    assert fixture.run_out() > 5
     info = json.loads(fixture.answer(reply) or b"{}")
     assert info["state"]["subjects"] == {
         **{f"s.{number}": EACH - (number < 4) - (number > 5) for number in range(SUBJECTS)},
@@ -80,7 +70,7 @@ def test_a_stream_that_goes_meanwhile(fixture: ConsumerFixture) -> None:
     reply = asked(fixture, "STREAM.INFO.S", {"subjects_filter": ">"})
     fixture.broker.timers.run_due(fixture.clock.monotonic(), limit=1)
     fixture.request("STREAM.DELETE.S")
-    turns(fixture)
+    fixture.run_out()
     assert fixture.answer(reply) is not None
 
 
@@ -97,9 +87,9 @@ def test_single_messages_far_away(fixture: ConsumerFixture, body: dict[str, Any]
     fixture = filled(fixture)
     fixture.put(b"s.rare")
     fixture.stream().log.index.loaded = None
-    assert turns(fixture) == 0
+    assert fixture.run_out() == 0
     reply = asked(fixture, "STREAM.INFO.S")
-    turns(fixture)
+    fixture.run_out()
     assert fixture.answer(reply)
     log = fixture.stream().log
     fixture.request("STREAM.MSG.DELETE.S", {"seq": COUNT - 6})  # the last of s.3
@@ -107,7 +97,7 @@ def test_single_messages_far_away(fixture: ConsumerFixture, body: dict[str, Any]
     reply, direct = asked(fixture, "STREAM.MSG.GET.S", body), asked(fixture, "DIRECT.GET.S", body)
     far = seq is None or seq > 20
     assert (fixture.answer(reply) is None) == far
-    assert (turns(fixture) > 5) == far
+    assert (fixture.run_out() > 5) == far
     assert log.subjects().tracked == far
     found = json.loads(fixture.answer(reply) or b"")
     assert found.get("message", {}).get("seq") == seq
@@ -123,11 +113,11 @@ def test_consumers_are_told_what_is_pending(fixture: ConsumerFixture, policy: st
         config |= {"opt_start_seq": COUNT // 2 + 1}
     reply = asked(fixture, "CONSUMER.CREATE.S.C.s.7", {"stream_name": "S", "config": config})
     assert fixture.answer(reply) is None
-    assert turns(fixture) > 5
+    assert fixture.run_out() > 5
     info = json.loads(fixture.answer(reply) or b"{}")
     assert info["num_pending"] == (EACH if policy == "all" else EACH // 2)
     refused = asked(fixture, "CONSUMER.CREATE.S.C.s.8", {"stream_name": "S", "config": config})
-    turns(fixture)
+    fixture.run_out()
     assert json.loads(fixture.answer(refused) or b"{}")["error"]["err_code"] == 10131
 
 
@@ -139,7 +129,7 @@ def test_a_bucket_makes_room_when_it_knows_for_whom(fixture: ConsumerFixture) ->
         assert fixture.put(b"s.0", b"%d" % number)["seq"] == COUNT + number + 1
     assert log.state.messages == COUNT + 3
     assert not log.subjects_known
-    assert turns(fixture) > 5
+    assert fixture.run_out() > 5
     assert (log.state.messages, log.subject_count(b"s.0"), log.first_seq_for(b"s.0")) == (COUNT, EACH, 31)
 
 
@@ -167,3 +157,22 @@ def test_those_that_waited_are_answered_in_order_over_several_turns(
             break
     assert answered == len(replies)
     assert len(replies) >= 9
+
+
+def test_one_that_fails_does_not_keep_the_others_waiting(
+    fixture: ConsumerFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    fixture = filled(fixture)
+    loader = fixture.stream().subject_index_loader
+    called: list[int] = []
+
+    def fails() -> None:
+        raise RuntimeError("planted")
+
+    for fn in (fails, lambda: called.append(1), lambda: called.append(2)):
+        loader.then(fn)
+    fixture.run_out()
+    assert "planted" in caplog.text
+    loader.then(lambda: called.append(3))
+    fixture.run_out()
+    assert called == [1, 2, 3]
