@@ -115,8 +115,10 @@ class RollupSearch:
             self._stream.timers.call_later(0.0, lambda: self._continue(search, ready))
             return
         self._log.know(search.found, search.next_seq)
-        ready()
-        self._log.know({}, 0)
+        try:
+            ready()
+        finally:
+            self._log.know({}, 0)  # what is removed from now on is not noted there
 
     def _release(self, count: int) -> None:
         """Ingest the first `count` messages, and the others unless they need a search of their own."""
