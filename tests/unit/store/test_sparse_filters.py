@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from eyot_store import Log
+from eyot_store import Log, Store
 from eyot_store.log import reads
 from eyot_store.subjects import subjects
 from eyot_wire.subject import matches
@@ -55,15 +55,21 @@ def test_subjects_that_come_and_go_are_selected(tmp_path: Path, monkeypatch: pyt
     store.close()
 
 
-def test_a_read_looks_at_no_other_subjects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a million subjects, each read of a consumer with wildcards took 36 ms: as often as something was published."""
-    store = open_inline(tmp_path / "store", FAST)
+def tracked(path: Path, count: int) -> tuple[Store, Log]:
+    """A tracked log with a message on each of `count` subjects."""
+    store = open_inline(path / "store", FAST)
     log = make_log(store)
     txn = store.begin()
-    for number in range(2000):
+    for number in range(count):
         log.append(txn, b"a.%d.%d" % (number % 10, number), b"", b"x", 1)
     assert commit(store, txn) is None
     log.track()
+    return store, log
+
+
+def test_a_read_looks_at_no_other_subjects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a million subjects, each read of a consumer with wildcards took 36 ms: as often as something was published."""
+    store, log = tracked(tmp_path, 2000)
     looks, select = [], reads.in_pieces
     monkeypatch.setattr(reads, "in_pieces", lambda *given: looks.append(given) or select(*given))
     for number in range(2000, 2200):
@@ -80,13 +86,7 @@ def test_a_read_looks_at_no_other_subjects(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_look_in_slices_finds_what_comes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reads, "_SLICE_NS", 0)
-    store = open_inline(tmp_path / "store", FAST)
-    log = make_log(store)
-    txn = store.begin()
-    for number in range(10_000):
-        log.append(txn, b"a.%d.%d" % (number % 10, number), b"", b"x", 1)
-    assert commit(store, txn) is None
-    log.track()
+    store, log = tracked(tmp_path, 10_000)
     selecting, steps = log.selecting((b"a.*.new",)), 0
     assert selecting is not None
     while not selecting.step():

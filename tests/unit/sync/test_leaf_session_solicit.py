@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 
+import pytest
+
 from eyot_sync.leaf.events import (
     Closed,
     Established,
@@ -235,23 +237,16 @@ def test_jetstream_api_stays_home() -> None:
     assert session.may_announce(b"$JS.leaf.API.STREAM.>")
 
 
-def test_message_larger_than_the_hub_takes_is_dropped_and_counted() -> None:
+@pytest.mark.parametrize("of_server", [10, 1000])
+def test_message_larger_than_the_hub_takes_is_dropped_and_counted(of_server: int) -> None:
+    """The limit of the server; or that of the account or user, which is told with the account."""
     session = soliciting()
-    session.receive(first_info(max_payload=10), 0.1)
+    session.receive(first_info(max_payload=of_server), 0.1)
     session.receive(second_info(max_payload=10), 0.2)
     session.data_to_send()
     assert not session.sender.send(b"a", b"", b"", b"x" * 11)
     assert session.sender.refused_too_large == 1
     assert session.sender.send(b"a", b"", b"", b"x" * 10)
-
-
-def test_a_limit_of_the_account_is_told_with_the_account() -> None:
-    session = soliciting()
-    session.receive(first_info(max_payload=1000), 0.1)
-    session.receive(second_info(max_payload=10), 0.2)
-    session.data_to_send()
-    assert not session.sender.send(b"a", b"", b"", b"x" * 11)
-    assert session.sender.refused_too_large == 1
 
 
 def test_headers_are_stripped_for_a_peer_without() -> None:
