@@ -42,12 +42,14 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Serv
         def path(name: str) -> Path:
             return tmp_path_factory.mktemp(name)
 
-        yield {
-            "eyotd": stack.enter_context(Eyotd(CONFIG, path("eyotd"))),
+        theirs = {
             DEBIAN: stack.enter_context(NatsServer(CONFIG, path("debian"))),
             NEWER: stack.enter_context(NewerNatsServer(CONFIG, path("newer"))),
             NEWEST: stack.enter_context(NewerNatsServer(CONFIG, path("newest"), NEWEST)),
         }
+        for server in theirs.values():
+            server.hold_directories()
+        yield {"eyotd": stack.enter_context(Eyotd(CONFIG, path("eyotd"))), **theirs}
 
 
 @asynccontextmanager

@@ -275,6 +275,7 @@ SEEDS = 4
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, ServerProcess]]:
     folder: Path = tmp_path_factory.mktemp("courses")
     with Eyotd(CONFIG, folder / "eyotd") as ours, NewerNatsServer(CONFIG, folder / "theirs") as theirs:
+        theirs.hold_directories()
         yield ours, theirs
 
 

@@ -129,6 +129,7 @@ def renamed(step: Step, name: str) -> Step:
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, ServerProcess]]:
     folder: Path = tmp_path_factory.mktemp("consumers")
     with Eyotd(CONFIG, folder / "eyotd") as ours, NewerNatsServer(CONFIG, folder / "theirs") as theirs:
+        theirs.hold_directories()
         yield ours, theirs
 
 

@@ -392,6 +392,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Eyotd, N
         Eyotd(CONFIG, tmp_path_factory.mktemp("eyotd")) as eyotd,
         NewerNatsServer(CONFIG, tmp_path_factory.mktemp("nats")) as reference,
     ):
+        reference.hold_directories()
         yield eyotd, reference
 
 
@@ -401,6 +402,7 @@ def importing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Eyotd,
         Eyotd(IMPORTED_CONFIG, tmp_path_factory.mktemp("eyotd")) as eyotd,
         NewerNatsServer(IMPORTED_CONFIG, tmp_path_factory.mktemp("nats")) as reference,
     ):
+        reference.hold_directories()
         yield eyotd, reference
 
 

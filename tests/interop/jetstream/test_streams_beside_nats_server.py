@@ -326,6 +326,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Eyotd, N
         Eyotd(CONFIG, tmp_path_factory.mktemp("eyotd")) as eyotd,
         NatsServer(CONFIG, tmp_path_factory.mktemp("nats")) as reference,
     ):
+        reference.hold_directories()
         yield eyotd, reference
 
 

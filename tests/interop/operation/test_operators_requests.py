@@ -18,6 +18,7 @@ from nats.js.api import StreamConfig
 
 from support.clients.raw_client import RawClient
 from support.servers.eyotd import Eyotd
+from support.servers.nats_server import NatsServer
 from support.servers.newer_nats_server import NewerNatsServer
 from support.servers.server_process import ServerProcess
 
@@ -140,6 +141,8 @@ def test_an_accounts_streams_are_purged(server: ServerProcess) -> None:
         assert (await ask(system, "$JS.API.ACCOUNT.PURGE.nobody"))["initiated"] is True
         refused = await ask(system, "$JS.API.ACCOUNT.PURGE.a/b")
         assert refused["error"]["err_code"] == 10051
+        if isinstance(server, NatsServer):
+            server.hold_directories()
         await client.jetstream().add_stream(StreamConfig(name="A", subjects=["A"]))
 
     play(server, scene)
