@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from eyot_daemon.jetstream.ingest import rollup_search
-from eyot_daemon.jetstream.sourcing.source_task import SourceTask
+from eyot_daemon.jetstream.ingest.rollup_search import RollupWait
 from eyot_store.log import subjects as log_subjects
 from offline_sync.layout import external
 from offline_sync.test_sourcing import Pair, simulated
@@ -30,8 +30,8 @@ def test_what_comes_behind_a_roll_up_waits_for_it(
         for module in (log_subjects, rollup_search):
             monkeypatch.setattr(module, "TRACKED_MESSAGES_MAX", 50)
     waits: list[bool] = []
-    has_to_search = SourceTask._has_to_search
-    monkeypatch.setattr(SourceTask, "_has_to_search", lambda task: waits.append(has_to_search(task)) or waits[-1])
+    holds = RollupWait.holds
+    monkeypatch.setattr(RollupWait, "holds", lambda wait, gathered: waits.append(holds(wait, gathered)) or waits[-1])
 
     async def play(pair: Pair) -> None:
         await pair.start(allow_rollup_hdrs=True)

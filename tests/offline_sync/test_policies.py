@@ -255,9 +255,9 @@ async def test_a_copy_that_reads_over_a_metered_link_asks_for_fewer_heartbeats(
         fixture.leaf.broker.sync.reload(metered(100_000_000))
         await trio.sleep(60)
         (copy,) = fixture.leaf.sourcing.tasks()
-        requests = copy.status().requests
+        requests = copy.report.status().requests
         assert await heard_in_an_hour() < plain * 0.15
-        assert copy.status().requests == requests, "silence is no reason to ask again"
+        assert copy.report.status().requests == requests, "silence is no reason to ask again"
         fixture.publish("r.a", b"late", at=fixture.hub)
         await fixture.until(lambda: fixture.last_seq(fixture.leaf, "RS") == 11, 2)
         # A consumer that is gone without a word is missed all the same.
@@ -295,7 +295,7 @@ async def test_what_is_read_over_a_link_waits_for_its_window(autojump_clock: tri
         await fixture.until(lambda: fixture.last_seq(fixture.leaf, "NOWS") == 100, 10)
         await trio.sleep(60)
         assert fixture.last_seq(fixture.leaf, "RS") == 0
-        (held,) = [task.status() for task in fixture.leaf.sourcing.tasks() if task.stream.name == "RS"]
+        (held,) = [task.report.status() for task in fixture.leaf.sourcing.tasks() if task.stream.name == "RS"]
         assert (held.waiting or "").startswith("outside its windows until ")
         waited_s = 60 + await fixture.until(lambda: fixture.last_seq(fixture.leaf, "RS") == 100, 3600)
         assert 28 * 60 < waited_s < 31 * 60
@@ -323,7 +323,7 @@ async def test_a_used_up_budget_holds_what_is_read_too(autojump_clock: trio.test
         await trio.sleep(120)
         held_at = fixture.last_seq(fixture.leaf, "RS")
         assert 0 < held_at < 2000
-        (held,) = [task.status() for task in fixture.leaf.sourcing.tasks()]
+        (held,) = [task.report.status() for task in fixture.leaf.sourcing.tasks()]
         assert (held.waiting or "").startswith("budget used up until 1 ")
         fixture.leaf.broker.sync.reload(SyncPolicies())
         await fixture.until(lambda: fixture.last_seq(fixture.leaf, "RS") == 2000, 120)

@@ -164,7 +164,7 @@ def test_an_origin_that_was_set_back_and_grew_since_is_found_out(tmp_path: Path,
         assert pair.held(pair.hub, "ALL") == ["1", "2", "3", "4", "5", *new]
         assert pair.held(pair.hub, "COPY") == ["1", "2", "3", "4", "5"]
         copy, every = sorted(pair.hub.sourcing.tasks(), key=lambda task: not task.mirror)
-        assert copy.info().error is not None
+        assert copy.report.info().error is not None
         assert "it was restored or lost messages" in every.source_consumer.progress.note
 
     simulated(tmp_path, play)

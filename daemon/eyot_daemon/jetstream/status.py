@@ -42,7 +42,7 @@ def provide(jetstream: RunningJetStream, providers: Providers) -> None:
         "limits": _limits(jetstream),
     }
     providers.streams = lambda: [stream_status(stream) for stream in jetstream.engine.streams()]
-    providers.sourcing = lambda: [task.status() for task in jetstream.sourcing.tasks()]
+    providers.sourcing = lambda: [task.report.status() for task in jetstream.sourcing.tasks()]
     providers.downstream = lambda: [
         each for stream in jetstream.engine.streams() for each in stream.downstream.statuses()
     ]

@@ -3,7 +3,7 @@
 A roll-up of a subject removes all its older messages in its own transaction. A stream whose sequences are tracked knows them.
 Any other one is searched as a whole: about a second for a million messages, too long for a turn. The search therefore runs in
 slices, one a turn, and what is published to the stream meanwhile waits in order. It counts as uncommitted (`IngestLimiter`).
-Messages of an origin wait at their mirror or source, within the window of its flow control.
+Messages of an origin wait at their mirror or source (`RollupWait`), within the window of its flow control.
 """
 
 from __future__ import annotations
@@ -128,6 +128,29 @@ class RollupSearch:
         rest = held[count:]
         if rest and not self.holds(rest):
             self._ingest(rest)
+
+
+class RollupWait:
+    """Keeps waiting what one mirror or source has gathered, while one search for it runs. `stage` is called when that is done."""
+
+    def __init__(self, search: RollupSearch, stage: Callable[[], None]) -> None:
+        self._search = search
+        self._stage = stage
+        self._under_way = False
+
+    def holds(self, gathered: Iterable[Stored]) -> bool:
+        """Return whether what has gathered has to wait; `stage` is called then."""
+        if self._under_way:
+            return True
+        self._under_way = True  # `_done` may be called at once
+        if self._search.delays(gathered, self._done):
+            return True
+        self._under_way = False
+        return False
+
+    def _done(self) -> None:
+        self._under_way = False
+        self._stage()
 
 
 def _stored(message: Published) -> Stored:

@@ -1,8 +1,7 @@
 """One mirror or source: connects its `SourceConsumer` with the account, the stream and the clock.
 
 A `SourceTask` carries out the actions of the `SourceConsumer`: it subscribes and sends requests in the stream's account
-(over a leaf link, or locally), passes received messages to the stream at the end of each turn, and reports commits. It
-measures its rate, and names remedies for its problems.
+(over a leaf link, or locally), passes received messages to the stream at the end of each turn, and reports commits.
 """
 
 from __future__ import annotations
@@ -12,7 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from eyot_daemon.jetstream.ingest.rollup_search import RollupWait
 from eyot_daemon.jetstream.sourcing.deregistration import RemovedSource, removed_source
+from eyot_daemon.jetstream.sourcing.message_rewriter import MessageRewriter
 from eyot_daemon.jetstream.sourcing.positions import Position, encode_position, read_position_update
 from eyot_daemon.jetstream.sourcing.resume_point import (
     MIRROR_KEY,
@@ -25,6 +26,7 @@ from eyot_daemon.jetstream.sourcing.resume_point import (
     stored_position,
 )
 from eyot_daemon.jetstream.sourcing.source_gate import SourceGate
+from eyot_daemon.jetstream.sourcing.source_report import SourceReport
 from eyot_daemon.router.account import Account
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from eyot_daemon.turn.timers import TimerHandle
@@ -51,69 +53,12 @@ from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.jetstream.copied_run import CopiedMessage
 from eyot_wire.jetstream.error_codes import JSStreamStoreFailedF
 from eyot_wire.jetstream.errors import ApiError, error
-from eyot_wire.jetstream.native import has_headers, stamp_run
-from eyot_wire.jetstream.stream import StreamSource, StreamSourceInfo
-from eyot_wire.jetstream.stream_source import epoch_field, identity_of
+from eyot_wire.jetstream.stream import StreamSource
+from eyot_wire.jetstream.stream_source import identity_of
 from eyot_wire.nuid import short_id
-from eyot_wire.status import SourcingStatus
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.stream.stream import SourcedResult, Stream
-
-#: Time that the rate covers, seconds. A mirror or source that received nothing for this long has no rate.
-_SPAN_S = 10.0
-_REMEDIES = (
-    ("stream not found", "create the origin, or correct its name in the mirror or source"),
-    (
-        "no interest in",
-        "check the leaf link and the exports of the origin's account: eyot doctor names what is missing",
-    ),
-    ("did not answer", "check that the answer may come back (response_type, permissions): eyot doctor"),
-    ("link to the origin is down", "see eyot status for the link's last error"),
-    ("re-created or lost messages", "compare origin and copy, then delete and create the copy, or purge it"),
-    ("maximum", "raise the target's limits, or let old messages go"),
-    ("insufficient", "make room on this server's disk, or raise the account's limits"),
-)
-
-
-class SourceRate:
-    """Messages per second over the last seconds, as they became durable."""
-
-    __slots__ = ("_count", "_last", "_since")
-
-    def __init__(self) -> None:
-        self._since: float | None = None
-        self._last = 0.0
-        self._count = 0.0
-
-    def copied(self, count: int, now: float) -> None:
-        if not count:
-            return
-        if self._since is None or now - self._last > _SPAN_S:
-            self._since, self._count = now, 0.0
-        elif now - self._since > _SPAN_S:
-            # Half of the span is forgotten with its share of the messages.
-            span = now - self._since
-            self._count *= (_SPAN_S / 2) / span
-            self._since = now - _SPAN_S / 2
-        self._count += count
-        self._last = now
-
-    def at(self, now: float) -> float:
-        if self._since is None or now - self._last > _SPAN_S:
-            return 0.0
-        return self._count / max(now - self._since, 1.0)
-
-    def eta_s(self, lag: int, now: float) -> float | None:
-        """Return when `lag` messages will be here, seconds from now; None: not known."""
-        rate = self.at(now)
-        return lag / rate if lag and rate else None
-
-
-def source_remedy(error: str) -> str:
-    """Return the remedy for an error of a mirror or source; "" if none is known."""
-    return next((remedy for words, remedy in _REMEDIES if words in error), "")
-
 
 log = logging.getLogger("eyot.sync")
 
@@ -142,7 +87,6 @@ class SourceTask:
         state = stream.log.state
         position = stored_position(stream, MIRROR_KEY) if mirror else source_position(stream, origin)
         self._header_index = SourceHeaderIndex(stream) if mirror else None
-        self._follows = (identity_of(position.identity), position.seq)
         self._before = Predecessors(() if mirror else predecessors(stream, origin))
         self.source_consumer = SourceConsumer(
             SourceConfig(origin, mirror, skip_lost=_skips_lost(stream), asks_origins=mirror),
@@ -163,13 +107,19 @@ class SourceTask:
         self._held_at_stored = self.source_consumer.epoch.held_at
         self._epoch_stored = position if mirror else Position()
         self._origin = origin
+        self._rewriter = MessageRewriter(
+            origin,
+            mirror=mirror,
+            follows=(identity_of(position.identity), position.seq),
+            mirrored=lambda: stream.downstream.mirrored,
+        )
+        #: What has gathered waits until it is known what its roll-ups remove.
+        self._rollup_wait = RollupWait(stream.rollup_search, self._searched)
         self._api = origin.api.encode()
         self._subs: list[Subscription] = []
         self._skip_to = 0
         self._dirty = False
         self._woken = False
-        #: What has gathered waits until it is known what its roll-ups remove.
-        self._searching = False
         self._timer: TimerHandle | None = None
         self.gate = SourceGate(
             stream.broker,
@@ -179,7 +129,9 @@ class SourceTask:
             others=lambda: (other.gate for other in others()),
         )
         self._gate_timer: TimerHandle | None = None
-        self._rate = SourceRate()
+        self.report = SourceReport(
+            self.account.name, stream.name, config, origin, self.source_consumer, stream.broker.clock, mirror=mirror
+        )
 
     def __repr__(self) -> str:
         return f"<SourceTask {self.account.name}/{self.stream.name} from {self.config.name} at {self._origin.api}>"
@@ -284,25 +236,11 @@ class SourceTask:
             self._header_index.only_sourced = self.source_consumer.verifier.only_sourced
             while told:
                 self._header_index.told(read_position_update(told.pop(0)))
-        if self._searching or self._has_to_search():
-            return
-        self._pass_on()
-
-    def _has_to_search(self) -> bool:
-        """Return whether what has gathered waits for a search of the stream; `_pass_on` is called then."""
-        gathered = self.source_consumer.gathered
-        if not gathered:
-            return False
         rewrite = self._origin.rewrite
-        stored = ((rewrite(each.subject), each.header) for each in gathered)
-        self._searching = True  # `_found` may be called at once
-        if self.stream.rollup_search.delays(stored, self._found):
-            return True
-        self._searching = False
-        return False
+        if not self._rollup_wait.holds((rewrite(each.subject), each.header) for each in self.source_consumer.gathered):
+            self._pass_on()
 
-    def _found(self) -> None:
-        self._searching = False
+    def _searched(self) -> None:
         if self.source_consumer.phase is not Phase.STOPPED:
             self._pass_on()
 
@@ -323,7 +261,7 @@ class SourceTask:
                 self._do(self.source_consumer.committed(mark, 0, 0, self.source_consumer.request.reply))
             return
         self.stream.ingest_copied(
-            self._marked(self._as_stored(batch), batch),
+            self._rewriter.rewritten(batch, self.source_consumer.identity),
             mirror=self.mirror,
             positions=self._positions_of(batch),
             skip_to=skip_to,
@@ -351,52 +289,6 @@ class SourceTask:
 
             self.stream.after_commits(settled)
         return new
-
-    def _as_stored(self, batch: list[CopiedMessage]) -> list[CopiedMessage]:
-        """Return a batch as the stream stores it.
-
-        A source's messages name their origin, subjects are rewritten, and headers for the origin only are dropped.
-        """
-        origin, mirror = self._origin, self.mirror
-        stamp, without = origin.stamp, origin.without_expectations
-        if origin.transforms:
-            rewrite = origin.rewrite
-            return [
-                CopiedMessage(
-                    each.origin_seq,
-                    each.ts_ns,
-                    rewrite(each.subject),
-                    without(each.header) if mirror else stamp(each.header, each.origin_seq, each.subject),
-                    each.payload,
-                )
-                for each in batch
-            ]
-        if mirror and not has_headers(batch):
-            return batch
-        if mirror:
-            return [
-                CopiedMessage(each.origin_seq, each.ts_ns, each.subject, without(each.header), each.payload)
-                if each.header
-                else each
-                for each in batch
-            ]
-        return stamp_run(batch, *origin.mark.around_seq, stamp)
-
-    def _marked(self, copies: list[CopiedMessage], batch: Sequence[CopiedMessage]) -> list[CopiedMessage]:
-        """Add the epoch to the header of a source's first message, where mirrors of this stream would otherwise misread it.
-
-        That is where another epoch of the origin begins, or it was set back.
-        """
-        if self.mirror or not batch:
-            return copies
-        first = batch[0]
-        (epoch, seq), self._follows = self._follows, (identity_of(self.source_consumer.identity), batch[-1].origin_seq)
-        goes_on = not seq or (epoch == self._follows[0] and first.origin_seq > seq)
-        if goes_on or not self.stream.downstream.mirrored:
-            return copies
-        field = epoch_field(self.source_consumer.identity)
-        header = self._origin.stamp(first.header, first.origin_seq, first.subject, field, first.ts_ns)
-        return [copies[0]._replace(header=header), *copies[1:]]
 
     def _positions_of(self, batch: Sequence[CopiedMessage]) -> Callable[[int], Iterable[tuple[bytes, bytes]]]:
         """Return the function that records the position for a batch of which some messages may be refused.
@@ -451,7 +343,7 @@ class SourceTask:
         if result.error is not None and result.last_seq < wanted_seq:
             self._failed(result.last_seq, result.error)
             return
-        self._rate.copied(copied, self._now())
+        self.report.copied(copied)
         self._do(self.source_consumer.committed(mark, result.last_seq, copied, asked))
 
     def _failed(self, last_seq: int, problem: ApiError) -> None:
@@ -553,48 +445,6 @@ class SourceTask:
 
     def _now(self) -> float:
         return self.stream.broker.clock.monotonic()
-
-    # -- reports ---------------------------------------------------------------------------------------------------
-
-    def info(self) -> StreamSourceInfo:
-        """Return the entry in stream info (`mirror`, `sources`)."""
-        heard = self.source_consumer.progress.heard_at
-        return StreamSourceInfo(
-            name=self.config.name,
-            external=self.config.external,
-            lag=self.source_consumer.progress.lag,
-            active=-1 if heard is None else int((self._now() - heard) * 1e9),
-            error=self.source_consumer.progress.error,
-            filter_subject=self.config.filter_subject,
-            subject_transforms=self.config.subject_transforms,
-        )
-
-    def status(self) -> SourcingStatus:
-        """Return the entry in `/eyot/status`."""
-        progress = self.source_consumer.progress
-        return SourcingStatus(
-            account=self.account.name,
-            stream=self.stream.name,
-            kind="mirror" if self.mirror else "source",
-            origin=self.config.name,
-            api_prefix=self._origin.api,
-            deliver_prefix=self._origin.deliver_prefix,
-            rate=self._rate.at(self._now()),
-            eta_s=self._rate.eta_s(progress.lag, self._now())
-            if progress.heard_at is not None and not self.source_consumer.waiting
-            else None,
-            waiting=self.source_consumer.waiting or None,
-            remedy=source_remedy("" if progress.error is None else progress.error.description) or None,
-            phase=self.source_consumer.phase.status,
-            backlog=None if progress.heard_at is None else progress.lag,
-            last_seq=progress.last_seq,
-            committed_seq=progress.committed_seq,
-            copied=progress.copied,
-            requests=progress.requests,
-            gaps=progress.gaps,
-            heard_s_ago=None if progress.heard_at is None else self._now() - progress.heard_at,
-            error=progress.note or None if progress.error is None else progress.error.description,
-        )
 
 
 def _skips_lost(stream: Stream) -> bool:

@@ -197,10 +197,10 @@ class Sourcing:
         self._listen(account, (), (deregistration,))
 
     def mirror_info(self, stream: Stream) -> StreamSourceInfo | None:
-        return next((task.info() for task in self._tasks.get(stream, ()) if task.mirror), None)
+        return next((task.report.info() for task in self._tasks.get(stream, ()) if task.mirror), None)
 
     def sources_info(self, stream: Stream) -> list[StreamSourceInfo]:
-        return [task.info() for task in self._tasks.get(stream, ()) if not task.mirror]
+        return [task.report.info() for task in self._tasks.get(stream, ()) if not task.mirror]
 
     # -- interest of leaf links --------------------------------------------------------------------------------------
 
