@@ -11,7 +11,8 @@ import errno
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from http import HTTPStatus
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -24,7 +25,8 @@ from eyot_serving.tls_alert import SmallReads, handshake
 
 log = logging.getLogger("eyot.monitor")
 
-#: Open connections. Further ones wait in the listening socket's backlog.
+#: Open connections. A further one takes the place of the one that has waited longest for its client, or else waits in the
+#: listening socket's backlog.
 CONNECTIONS_MAX = 256
 #: Request line and headers, bytes.
 HEAD_BYTES_MAX = 32 << 10
@@ -43,6 +45,8 @@ _GONE = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.EPERM})
 _CLOSED = frozenset({errno.EBADF, errno.EINVAL, errno.ENOTSOCK})
 #: Pause before the next accept() after any other error (no more files, no memory), seconds.
 ACCEPT_AGAIN_S = 0.1
+#: At most one line of the log in this time tells of connections that ended for others.
+_TELL_S = 60.0
 
 
 Handler = Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]
@@ -56,12 +60,53 @@ async def serve(
 ) -> None:
     """Serve a listening socket until cancelled, as HTTPS with what `tls` gives for each connection. Takes over the socket."""
     limit = trio.CapacityLimiter(connections_max or CONNECTIONS_MAX)
+    waits = _Waits()
     with trio.socket.from_stdlib_socket(listener) as sock:
         async with trio.open_nursery() as nursery:
             while True:
+                if not limit.available_tokens:
+                    await trio.lowlevel.wait_readable(sock)
+                    waits.end_longest()
                 await limit.acquire_on_behalf_of(token := object())
                 connection = await _accept(sock)
-                nursery.start_soon(_serve_connection, connection, handler, tls(), limit, token)
+                nursery.start_soon(_serve_connection, connection, handler, tls(), waits, limit, token)
+
+
+class _Waits:
+    """The connections that wait for their clients: for a handshake, for a request or the rest of it, or to be read.
+
+    Whoever opens connections and says nothing, or one byte at a time, would keep everybody else away: of as many as there
+    may be, the one that has waited longest makes room.
+    """
+
+    def __init__(self) -> None:
+        self._scopes: dict[trio.CancelScope, None] = {}
+        self._ended = 0
+        self._tell_at = 0.0
+
+    @contextmanager
+    def for_client(self, seconds: float) -> Iterator[None]:
+        """Wait within this block. Raises TooSlowError after these seconds, and when the connection makes room."""
+        with trio.fail_after(seconds) as scope:
+            self._scopes[scope] = None
+            try:
+                yield
+            finally:
+                del self._scopes[scope]
+
+    def end_longest(self) -> None:
+        """End the connection that has waited longest, if one waits."""
+        scope = next(iter(self._scopes), None)
+        if scope is None:
+            return
+        scope.cancel()
+        self._ended += 1
+        if trio.current_time() >= self._tell_at:
+            self._tell_at = trio.current_time() + _TELL_S
+            log.warning(
+                "Monitoring has as many connections as it serves: %d ended that waited for their clients", self._ended
+            )
+            self._ended = 0
 
 
 async def _accept(sock: trio.socket.SocketType) -> trio.socket.SocketType:
@@ -83,6 +128,7 @@ async def _serve_connection(
     sock: trio.socket.SocketType,
     handler: Handler,
     tls: ssl.SSLContext | None,
+    waits: _Waits,
     limit: trio.CapacityLimiter,
     token: object,
 ) -> None:
@@ -90,11 +136,11 @@ async def _serve_connection(
         stream: trio.abc.Stream = trio.SocketStream(sock)
         if tls is not None:
             secured = trio.SSLStream(stream, tls, server_side=True, https_compatible=True)
-            with trio.fail_after(REQUEST_S_MAX):
+            with waits.for_client(REQUEST_S_MAX):
                 await handshake(secured)
             secured.transport_stream = SmallReads(secured.transport_stream)
             stream = secured
-        await _Connection(stream, handler, _peer_of(sock, has_tls=tls is not None)).run()
+        await _Connection(stream, handler, _peer_of(sock, has_tls=tls is not None), waits).run()
     except (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError) as error:
         log.debug("Monitoring connection ended: %r", error)
         cut_cycles(error)
@@ -114,7 +160,8 @@ def _peer_of(sock: trio.socket.SocketType, *, has_tls: bool) -> PeerAddress:
 class _Connection:
     """One connection, request after request."""
 
-    def __init__(self, stream: trio.abc.Stream, handler: Handler, peer: PeerAddress) -> None:
+    def __init__(self, stream: trio.abc.Stream, handler: Handler, peer: PeerAddress, waits: _Waits) -> None:
+        self._waits = waits
         self._stream = stream
         self._handler = handler
         self._peer = peer
@@ -125,7 +172,7 @@ class _Connection:
         """Answer requests until either side ends the connection."""
         while True:
             try:
-                with trio.fail_after(REQUEST_S_MAX):
+                with self._waits.for_client(REQUEST_S_MAX):
                     request = await self._request()
             except h11.RemoteProtocolError as error:
                 await self._refuse(error.error_status_hint)
@@ -249,7 +296,8 @@ class _Connection:
     async def _send(self, event: h11.Event) -> None:
         data = self._http.send(event)
         if data:
-            await self._stream.send_all(data)
+            with self._waits.for_client(RESPONSE_S_MAX):
+                await self._stream.send_all(data)
 
 
 def _date() -> str:

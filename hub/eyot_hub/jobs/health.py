@@ -7,6 +7,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,8 @@ _PAGE_POLICY: Final = (
 )
 REQUEST_TIMEOUT_S: Final = 10.0
 CONNECTIONS_MAX: Final = 64  # a thread each
+#: How long a new connection waits for the thread of the one that ended for it, seconds.
+ROOM_TIMEOUT_S: Final = 1.0
 _OF_JOBS: Final[tuple[tuple[str, str, str, Callable[[State], float | None]], ...]] = (
     ("rounds_total", "counter", "Rounds that succeeded.", lambda state: state.rounds),
     ("failures_total", "counter", "Rounds that failed.", lambda state: state.failures),
@@ -49,7 +52,7 @@ def metrics(schedule: Schedule) -> str:
 
 def _refusals(refused: int) -> str:
     name = "eyot_hub_refused_connections_total"
-    return f"# HELP {name} Connections to this endpoint beyond {CONNECTIONS_MAX}.\n# TYPE {name} counter\n{name} {refused}\n"
+    return f"# HELP {name} Connections to this endpoint that ended for others beyond {CONNECTIONS_MAX}.\n# TYPE {name} counter\n{name} {refused}\n"
 
 
 def _lines(schedule: Schedule) -> Iterator[str]:
@@ -91,7 +94,10 @@ def health(schedule: Schedule) -> dict[str, Any]:
 
 
 class _Server(ThreadingHTTPServer):
-    """A thread for each connection, at most `CONNECTIONS_MAX`; more are refused and counted."""
+    """A thread for each connection, at most `CONNECTIONS_MAX`. For a further one the oldest ends, and is counted.
+
+    Each connection has one request: the oldest is that of a client that says nothing, or one byte at a time.
+    """
 
     request_queue_size = CONNECTIONS_MAX  # Python's five let the kernel drop a burst's handshakes, for seconds
 
@@ -100,25 +106,44 @@ class _Server(ThreadingHTTPServer):
         self.page = page
         self.refused = 0
         self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        self._open: dict[socket.socket, None] = {}
+        self._open_lock = threading.Lock()
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._free.acquire(blocking=False):
             self.refused += 1
-            self.shutdown_request(request)
-            return
+            self._end_oldest()
+            if not self._free.acquire(timeout=ROOM_TIMEOUT_S):
+                self.shutdown_request(request)
+                return
+        with self._open_lock:
+            self._open[request] = None
         try:
             super().process_request(request, client_address)
         except BaseException:  # no thread can be started
-            self._free.release()
+            self._done(request)
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            self._done(request)
+
+    def _end_oldest(self) -> None:
+        """End the oldest connection: its thread no longer waits for the client."""
+        with self._open_lock:
+            oldest = next(iter(self._open), None)
+            if oldest is not None:
+                with suppress(OSError):  # it ended already
+                    oldest.shutdown(socket.SHUT_RDWR)
+
+    def _done(self, request: socket.socket) -> None:
+        with self._open_lock:
+            self._open.pop(request, None)
+        self._free.release()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -168,7 +193,7 @@ class HealthServer:
 
     @property
     def refused(self) -> int:
-        """Connections beyond `CONNECTIONS_MAX`."""
+        """Connections that ended because there were `CONNECTIONS_MAX` others."""
         return self._server.refused
 
     def close(self) -> None:

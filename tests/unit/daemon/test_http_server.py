@@ -8,11 +8,12 @@ import socket
 import ssl
 import weakref
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from eyot_serving import http_server
 from eyot_serving.http_messages import HttpRequest, HttpResponse, PeerAddress
@@ -89,25 +90,79 @@ async def test_a_client_that_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPa
             assert await stream.receive_some() == b""
 
 
-async def test_more_connections_than_the_bound_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "CONNECTIONS_MAX", 2)
-    async with served() as port:
-        idle = [await trio.open_tcp_stream("127.0.0.1", port) for _ in range(2)]
-        async with trio.open_nursery() as nursery:
-            said: list[bytes] = []
+SAYS_LITTLE = {
+    "nothing": b"",
+    "a part of a request": b"GET / HTTP/1.1\r\nHost: h\r\nX-A: ",
+    "a request, and keeps the connection": b"GET / HTTP/1.1\r\nHost: h\r\n\r\n",
+    "requests, and reads nothing": b"GET /long HTTP/1.1\r\nHost: h\r\n\r\n" * 3,
+}
 
-            async def third() -> None:
-                said.append(await converse(port, b"GET /third HTTP/1.1\r\nHost: h\r\n\r\n"))
 
-            nursery.start_soon(third)
-            await trio.sleep(0.1)
+@pytest.mark.parametrize("secured", [False, True])
+@pytest.mark.parametrize("little", SAYS_LITTLE)
+async def test_clients_that_say_little_keep_nobody_else_away(
+    little: str, secured: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The one that has waited longest makes room: with 256 of them others waited for 30 s, and a check of /healthz failed."""
+    monkeypatch.setattr(http_server, "CONNECTIONS_MAX", 3)
+    sock = socket.create_server(("127.0.0.1", 0))
+    port = sock.getsockname()[1]
+    authority = Authority(tmp_path / "certs")
+    server_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_tls.load_cert_chain(*authority.issue("server"))
+
+    def handler(request: HttpRequest) -> HttpResponse:
+        return HttpResponse(b"x" * (8 << 20)) if request.path == "/long" else echo(request)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve, sock, handler, (lambda: server_tls) if secured else (lambda: None))
+        idle = [await trio.open_tcp_stream("127.0.0.1", port) for _ in range(7)]
+        for stream in idle:
+            with suppress(trio.BrokenResourceError):
+                await stream.send_all(SAYS_LITTLE[little])
+        with trio.fail_after(10):
+            if secured:
+                client_tls = ssl.create_default_context(cafile=authority.ca_file)
+                ssl_stream = await trio.open_ssl_over_tcp_stream("localhost", port, ssl_context=client_tls)
+                await ssl_stream.send_all(b"GET /other HTTP/1.1\r\nHost: h\r\n\r\n")
+                said = b""
+                while b"GET /other" not in said:
+                    said += await ssl_stream.receive_some()
+            else:
+                said = await converse(port, b"GET /other HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert b"GET /other" in said
+        nursery.cancel_scope.cancel()
+    assert "as many connections as it serves" in caplog.text
+
+
+async def test_a_connection_that_is_being_answered_makes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "CONNECTIONS_MAX", 1)
+    begun, go_on = trio.Event(), trio.Event()
+
+    async def slow(request: HttpRequest) -> HttpResponse:
+        begun.set()
+        await go_on.wait()
+        return echo(request)
+
+    sock = socket.create_server(("127.0.0.1", 0))
+    port = sock.getsockname()[1]
+    said: dict[str, bytes] = {}
+
+    async def ask(path: str) -> None:
+        said[path] = await converse(port, f"GET {path} HTTP/1.1\r\nHost: h\r\n\r\n".encode())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve, sock, slow)
+        async with trio.open_nursery() as clients:
+            clients.start_soon(ask, "/first")
+            await begun.wait()
+            clients.start_soon(ask, "/second")
+            await trio.testing.wait_all_tasks_blocked(0.05)
             assert not said
-            await idle[0].aclose()
-            with trio.fail_after(10):
-                while not said:
-                    await trio.sleep(0.01)
-        assert b"GET /third" in said[0]
-        await idle[1].aclose()
+            go_on.set()
+        nursery.cancel_scope.cancel()
+    assert b"GET /first" in said["/first"]
+    assert b"GET /second" in said["/second"]
 
 
 @pytest.mark.parametrize("kind", ["tcp", "unix", "tls"])
