@@ -18,9 +18,9 @@ from eyot_cli.trust.store import body
 from eyot_cli.trust.tokens import find_token
 from eyot_cli.trust.values import parse_duration
 from eyot_wire.quoting import printable
+from eyot_wire.trust.covering import covers
 from eyot_wire.trust.jwt import JwtError
 from eyot_wire.trust.jwt_account import decode_activation
-from eyot_wire.trust.jwt_account_check import covers
 from eyot_wire.trust.jwt_sign import ClaimMembers, activation_hash, decorate
 from eyot_wire.trust.nkey import is_public
 

@@ -128,6 +128,10 @@ def test_operators_and_accounts() -> None:
     ("wrong", "words"),
     [
         ("a.b", "expected 3 chunks"),
+        (
+            token(USER_CLAIMS).ljust(1024 * 1024 + 1, "A"),
+            "token size 1048577 exceeds maximum of 1048576 bytes: token too large",
+        ),
         ("!.!.!", "not base64"),
         (token(USER_CLAIMS)[:-4] + "AAAA", "signature"),
         (token(USER_CLAIMS, alg="none"), "algorithm"),

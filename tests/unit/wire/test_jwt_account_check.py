@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from eyot_wire.pattern_set import TooManySteps
+from eyot_wire.trust.covering import covering_pairs, covers
 from eyot_wire.trust.jwt_account import decode_account
-from eyot_wire.trust.jwt_account_check import covers, mistakes
+from eyot_wire.trust.jwt_account_check import mistakes
 from support.trust.claims import ALPHA, BETA, OPERATOR, USER
 
 
@@ -108,3 +112,44 @@ def test_the_rest(nats: dict[str, Any], said: str) -> None:
 )  # fmt: skip
 def test_what_a_subject_covers(granted: str, wanted: str, yes: bool) -> None:
     assert covers(granted, wanted) is yes
+
+
+SUBJECTS = st.lists(
+    st.lists(st.sampled_from(["a", "b", "*", ">", ""]), min_size=1, max_size=4).map(".".join), max_size=12
+)
+
+
+@settings(max_examples=1000)
+@given(SUBJECTS)
+def test_many_subjects_have_the_answers_of_comparing_them_one_by_one(subjects: list[str]) -> None:
+    assert list(covering_pairs(subjects)) == [
+        (inner, outer)
+        for inner, wanted in enumerate(subjects)
+        for outer, granted in enumerate(subjects)
+        if inner != outer and covers(granted, wanted)
+    ]
+
+
+@pytest.mark.parametrize("shape", ["e.%d", "e.%d.*", "*.%d.x", "%d.>", "a.b.c.%d"])
+def test_the_cost_of_an_account_grows_with_its_imports_and_exports(shape: str) -> None:
+    """Those of 100,000 were compared in pairs: one push kept the server from everything else for minutes."""
+    assert not list(covering_pairs([shape % number for number in range(50_000)]))
+    few = [service(shape % number) for number in range(2000)]
+    assert not wrong(exports=few, imports=few)
+
+
+def test_the_overlaps_of_an_account_are_not_listed_without_end() -> None:
+    found = wrong(exports=[stream("a.>"), *(stream("a.b") for _ in range(3000))], imports=[service("a")] * 3000)
+    assert 1000 <= len(found) <= 2000
+
+
+def test_subjects_that_fork_without_end_are_refused() -> None:
+    words = [""]
+    for _ in range(13):
+        words = [f"{word}{token}." for word in words for token in "x*"]
+    subjects = [f"{word}{number}" for number, word in enumerate(words)]
+    with pytest.raises(TooManySteps):
+        list(covering_pairs(subjects))
+    exports = [{"type": "service", "subject": subject, "account": "A"} for subject in subjects]
+    assert wrong(exports=exports) == ["service export subjects overlap in too many ways"]
+    assert wrong(imports=exports) == ['subjects overlap in too many ways in same account "A"']

@@ -29,6 +29,10 @@ ISSUER_ROLES: Final = {
 SUBJECT_ROLES: Final = {"operator": "O", "account": "A", "user": "U", "activation": "A", "authorization_response": "U"}
 
 
+#: The largest token, bytes; nats-io/jwt's. It bounds the exports, imports and mappings that a push makes a server look at.
+TOKEN_BYTES_MAX: Final = 1024 * 1024
+
+
 class JwtError(ValueError):
     """An invalid token; the text gives the reason and never contains the token."""
 
@@ -154,6 +158,8 @@ def decode(token: str) -> Claims:
 
 def open_token(token: str) -> tuple[Claims, bytes]:
     """Return what `decode` returns, and the payload's JSON for further members. Raises JwtError."""
+    if len(token) > TOKEN_BYTES_MAX:
+        raise JwtError(f"token size {len(token)} exceeds maximum of {TOKEN_BYTES_MAX} bytes: token too large")
     parts = token.strip().split(".")
     if len(parts) != 3:
         raise JwtError("expected 3 chunks")
