@@ -13,17 +13,37 @@ A mirror cannot follow by itself: it keeps the origin's sequences, and other mes
 
 from __future__ import annotations
 
+from typing import NamedTuple, Self
+
 from msgspec import Struct
 
 from eyot_sync.sourcing import origin_problems as trouble
 from eyot_sync.sourcing.actions import Progress
 from eyot_sync.sourcing.origin_answers import OriginInfo
 from eyot_sync.sourcing.origin_check import OriginPosition
+from eyot_wire.digits import parse_uint
 from eyot_wire.jetstream.errors import ApiError
 from eyot_wire.jetstream.stream_source import identity_of
 
-#: Metadata of a request for a consumer: `OriginEpoch.told`.
+#: Metadata of a request for a consumer: `OriginEpoch.told`, which `Claim` reads.
 EPOCH_KEY = "eyot.life"
+
+
+class Claim(NamedTuple):
+    """What a mirror or source says of the messages before its request: they are of epoch `identity`, but for those up to `skipped`."""
+
+    identity: str
+    skipped: int = 0
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Return the claim in a request; text that is none claims no known epoch."""
+        identity, _, skipped = text.partition(" ")
+        return cls(identity, parse_uint(skipped.encode()) or 0)
+
+    @property
+    def text(self) -> str:
+        return f"{self.identity} {self.skipped}" if self.skipped else self.identity
 
 
 class Continue(Struct, frozen=True):
@@ -55,28 +75,40 @@ class OriginEpoch:
 
     `identity`: its `created` ("": never known). For mirrors: `skip_lost` follows an origin that gives sequences again,
     from the mirror's end on; `held_at`: one more than such an origin's last sequence when it was found (0: never).
-    `whole`: a mirror holds messages of this epoch only, without a gap at an end. `ended`: the origin's last sequence in
-    its last answer (None: unknown).
+    `whole`: a mirror holds messages of this epoch only, without a gap at an end. `skipped`: up to this sequence a mirror
+    that is not `whole` holds other messages than the origin may have (0: unknown). `ended`: the origin's last sequence
+    in its last answer (None: unknown).
     """
 
     def __init__(
-        self, progress: Progress, *, mirror: bool, identity: str, skip_lost: bool, held_at: int, whole: bool = False
+        self,
+        progress: Progress,
+        *,
+        mirror: bool,
+        identity: str,
+        skip_lost: bool,
+        held_at: int,
+        whole: bool = False,
+        skipped: int = 0,
     ) -> None:
         self.identity = identity
         self.skip_lost = skip_lost
         self.held_at = held_at
         self.whole = whole
+        self.skipped = skipped
         self.ended: int | None = None
         self._mirror = mirror
         self._progress = progress
 
     @property
     def told(self) -> str:
-        """The epoch of the origin that the stream has copied up to its position, and continues to copy.
+        """The epoch of the origin that the stream has copied up to its position, and continues to copy, as a `Claim`.
 
         "" if that is not so, or unknown.
         """
-        return identity_of(self.identity) if not self._mirror or (self.whole and not self.held_at) else ""
+        if not self.identity or (self._mirror and (self.held_at or not (self.whole or self.skipped))):
+            return ""
+        return Claim(identity_of(self.identity), self.skipped if self._mirror else 0).text
 
     def assess(
         self, asked: OriginPosition, before_first: int, info: OriginInfo | None, *, refuted: bool, newer: bool
@@ -88,7 +120,7 @@ class OriginEpoch:
         """
         self.ended = None if info is None else info.state.last_seq
         if not asked.seq:
-            self.whole = True  # it begins
+            self.whole, self.skipped = True, 0  # it begins
         if info is not None:
             before, self.identity = self.identity, info.created
             if before and identity_of(before) != identity_of(info.created) and (asked.seq or newer):
@@ -121,9 +153,7 @@ class OriginEpoch:
             return Restart()
         if self.skip_lost:
             progress.note = trouble.note_skips_epoch(info.created, held)
-            self.held_at = 0
-            self.whole = False
-            return Continue()
+            return self._skip(held)
         self.identity = before
         return Pause(trouble.mirror_of_another_epoch(info.created, before, held), info.state.messages)
 
@@ -140,8 +170,13 @@ class OriginEpoch:
         if self.skip_lost:
             self._progress.note = trouble.note_skips_end(end, held)
             self._progress.error = None
-            self.held_at = 0
-            self.whole = False
-            return Continue()
+            return self._skip(held)
         why = trouble.mirror_of_other_messages(held) if refuted else trouble.mirror_of_a_lost_end(end, held)
         return Pause(why, held - end)
+
+    def _skip(self, held: int) -> Continue:
+        """Continue after `held`, the mirror's end: what the origin has up to there is not copied."""
+        self.held_at = 0
+        self.whole = False
+        self.skipped = held
+        return Continue()

@@ -103,6 +103,7 @@ class SourceConsumer:
                 skip_lost=config.skip_lost,
                 held_at=resume.held_at,
                 whole=resume.whole,
+                skipped=resume.skipped,
             ),
             resume.others,
             make_id,
@@ -281,6 +282,8 @@ class SourceConsumer:
         match self.verifier.verdict(by_time=bool(resume.newer_than_ns)):
             case Continue() if self._begins_too_late(self.request.first_seq):
                 return self._ask(now)
+            case Continue() if self.epoch.skipped > self.request.skipped:
+                return self._ask(now)  # the origin must know what it has and is not copied
             case Continue():
                 self._enter(Phase.ACTIVE)
                 return self._go_on()
@@ -478,6 +481,7 @@ class SourceConsumer:
             deliver=(config.origin.deliver or own).encode(),
             reply=f"$JSC.R.{self._make_id(8)}".encode(),
             heartbeat_s=HEARTBEAT_S if config.origin.consumer else self.terms.heartbeat_s,
+            skipped=self.epoch.skipped,
         )
         checks = self.verifier.begin(resume.last, resume.checkpoints, now)
         start = resume.start(config.origin, epochs=self.progress.epochs)

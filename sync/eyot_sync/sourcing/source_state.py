@@ -64,6 +64,8 @@ class ResumeState(Struct):
     held_at: int = 0
     #: A mirror holds messages of this epoch only, and never continued beyond its own end. For `OriginEpoch`.
     whole: bool = False
+    #: Up to this sequence a mirror holds other messages than its origin may have; 0: unknown. For `OriginEpoch`.
+    skipped: int = 0
     #: Further sequences whose stored times at the origin are requested with each request.
     others: Sequence[int] = ()
     #: Not 0: the origin was set back. While `last.seq` is 0, messages stored after this time are requested.
@@ -103,6 +105,8 @@ class CurrentRequest(Struct):
     reply: bytes = b""
     #: How long the consumer may be silent, as `HEARTBEAT_S`.
     heartbeat_s: float = HEARTBEAT_S
+    #: `OriginEpoch.skipped` when it was sent.
+    skipped: int = 0
     #: The consumer's name; "" until the origin has answered.
     consumer: str = ""
     #: The consumer of the first message; b"": unknown. Once the origin has answered, it equals `consumer`.

@@ -135,3 +135,21 @@ def test_a_copy_that_says_that_it_is_of_another_life_has_nothing_of_this_one(fix
     held = fixture.request("STREAM.INFO.S")["state"]["messages"]
     assert status(fixture).backlog == held
     assert not held or "earlier S" in (status(fixture).error or "")
+
+
+def test_a_mirror_that_skips_what_a_restored_origin_has_says_so(fixture: ConsumerFixture) -> None:
+    """It found that out after its request, when the origin may have sent it everything behind."""
+    epoch = identity_of(fixture.request("STREAM.INFO.S")["created"])
+    first = asking(fixture, "$JS.M.first", 0)
+    confirm(fixture, first)  # it has 1 to 4, and an origin that is restored to here
+    fixture.leave(first)
+    fixture.fill(8)
+    fixture.leave(asking(fixture, "$JS.M.unaware", 10, life=epoch))
+    skips = asking(fixture, "$JS.M.skips", 10, life=f"{epoch} 10")
+    confirm(fixture, skips)
+    assert (status(fixture).confirmed_seq, status(fixture).backlog) == (12, 6)
+    assert "the 6 messages" in (status(fixture).error or "")
+    fixture.leave(skips)
+    fixture = fixture.restart()
+    confirm(fixture, asking(fixture, "$JS.M.later", 12, life=f"{epoch} 10"))
+    assert (status(fixture).confirmed_seq, status(fixture).backlog) == (12, 6)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from eyot_daemon.jetstream.stream_core import ConsumerPort
 from eyot_store.log.log import Log
-from eyot_sync.sourcing.origin_epoch import EPOCH_KEY
+from eyot_sync.sourcing.origin_epoch import EPOCH_KEY, Claim
 from eyot_wire.go.time import ns_to_rfc3339
 from eyot_wire.jetstream.forget_downstream import ForgetRequest
 from eyot_wire.jetstream.stream_source import identity_of
@@ -212,10 +212,14 @@ _KINDS = {b"M": "mirror", b"S": "source"}
 def with_location(log: Log, downstream: Downstream, consumer: HiddenConsumer, sent: int) -> Downstream:
     """Return a downstream that was sent messages up to `sent`, updated with the position in its request."""
     begins_after = consumer.state.delivered_sseq
-    epoch = consumer.config.metadata.get(EPOCH_KEY)
-    if epoch == identity_of(ns_to_rfc3339(log.created_ns)):
-        return replace(downstream, ahead_from=0, ahead=0)  # it says that what it holds is of this epoch
-    has = downstream.seq if epoch is None else 0  # of another epoch: nothing of this one
+    text = consumer.config.metadata.get(EPOCH_KEY)
+    claim = None if text is None else Claim.read(text)
+    if claim is not None and claim.identity == identity_of(ns_to_rfc3339(log.created_ns)):
+        if claim.skipped <= downstream.ahead:
+            return downstream if claim.skipped else replace(downstream, ahead_from=0, ahead=0)
+        has = downstream.ahead_from if downstream.ahead else downstream.seq
+        return replace(downstream, ahead_from=min(has, claim.skipped), ahead=claim.skipped)
+    has = downstream.seq if claim is None else 0  # of another epoch: nothing of this one
     wanted_after = asked_after(consumer)
     if wanted_after > begins_after:
         return replace(downstream, ahead_from=min(has, begins_after), ahead=wanted_after)

@@ -33,7 +33,8 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
     origin's epoch, as `created` of its stream or as the identity in a message. `newest_ns`: the latest time of all
     copied messages of that epoch (clocks are set back, too). `checkpoints`: sequences and times of some earlier
     messages. For a mirror, whose own last message says the rest, only one more than the last sequence of an origin that
-    went back, the epoch, and `whole`: the mirror holds messages of that epoch only.
+    went back, the epoch, `whole`: the mirror holds messages of that epoch only, and `skipped`: up to this sequence it
+    holds others (0: unknown).
     """
 
     seq: int = 0
@@ -43,6 +44,7 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
     newest_ns: int = 0
     checkpoints: tuple[tuple[int, int], ...] = ()
     whole: bool = False
+    skipped: int = 0
 
 
 encode_position = msgspec.msgpack.Encoder().encode

@@ -98,6 +98,7 @@ class SourceTask:
                 last_stored_ns=state.last_ts_ns,
                 held_at=position.seq if mirror else 0,
                 whole=position.whole,
+                skipped=position.skipped,
                 others=self._before.seqs,
             ),
             make_id=lambda length: short_id(stream.broker.ids, length),
@@ -317,7 +318,7 @@ class SourceTask:
     def _epoch_record(self) -> list[tuple[bytes, bytes]]:
         """Return the record of a mirror's epoch; none where the stored one is current."""
         epoch = self.source_consumer.epoch
-        known = Position(epoch.held_at, epoch.identity, whole=epoch.whole)
+        known = Position(epoch.held_at, epoch.identity, whole=epoch.whole, skipped=epoch.skipped)
         if known == self._epoch_stored:
             return []
         self._epoch_stored, self._held_at_stored = known, epoch.held_at
