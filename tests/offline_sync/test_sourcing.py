@@ -389,6 +389,37 @@ def test_a_copy_that_is_taken_out_during_a_cut_is_forgotten(tmp_path: Path, rete
     simulated(tmp_path, play)
 
 
+@pytest.mark.parametrize("kind", ["mirror", "source"])
+@pytest.mark.parametrize("retention", ["limits", "interest"])
+def test_a_copy_whose_consumer_somebody_deletes_goes_on(tmp_path: Path, retention: str, kind: str) -> None:
+    """Nothing is removed as if nobody needed it any more, also when the link is lost before the copy has asked again."""
+
+    async def play(pair: Pair) -> None:
+        await pair.start(retention=retention)
+        source = external("ORIGIN", "leaf")
+        await pair.make(pair.hub, "COPY", **({"mirror": source} if kind == "mirror" else {"sources": [source]}))
+        await trio.sleep(2)
+        for number, lost_s in enumerate((None, 0.0, 0.1, 0.4, 0.6)):
+            (task,) = pair.hub.sourcing.tasks()
+            deleted = await pair.leaf.request(f"CONSUMER.DELETE.ORIGIN.{task.source_consumer.request.consumer}")
+            assert deleted["success"]
+            await pair.publish("in.a", str(number))
+            if lost_s is None:
+                await trio.sleep(1.5)  # told, not by its patience
+                assert pair.held(pair.hub, "COPY") == ["0"]
+            else:
+                await trio.sleep(lost_s)
+                pair.network.cut("leaf")
+                await trio.sleep(1)
+                await pair.publish("in.a", f"{number} away")
+                pair.network.restore("leaf")
+            await trio.sleep(20)
+        assert pair.held(pair.hub, "COPY") == ["0", *(text for each in "1234" for text in (each, f"{each} away"))]
+        assert pair.said() == {"COPY": 9}
+
+    simulated(tmp_path, play)
+
+
 def test_a_copy_that_is_back_before_the_link_is_not_forgotten(tmp_path: Path) -> None:
     async def play(pair: Pair) -> None:
         await pair.start(retention="interest")

@@ -272,7 +272,7 @@ def _delete(request: ApiRequest) -> None:
 
     consumer = _consumer(request)
     if consumer.config.direct:
-        consumer.stream.downstream.forget(consumer)
+        consumer.stream.downstream.deleted_on_request(consumer)
     consumer.delete(done)
 
 

@@ -170,6 +170,15 @@ class DownstreamStatuses:
         self._never_arrived = never_arrived
         self._backlogs = Backlogs(stream.log)
 
+    def _links(self) -> list[LinkState]:
+        account = self._stream.account
+        return [one for one in account.broker.link_states() if one.account in ("", account.name)]
+
+    def is_linked(self, downstream: Downstream) -> bool:
+        """Return whether the downstream's server, or the one through which it is linked, is linked."""
+        via = downstream.via or downstream.peer
+        return downstream.peer == LOCAL or any(one.is_up and one.peer_group == via for one in self._links())
+
     def of(self, key: bytes, downstream: Downstream, present: Present, readers: Collection[Downstream]) -> SyncStatus:
         """Return the status of the downstream with the record under `key`; `readers`: all downstreams of the stream."""
         bridge, doubted, reads = present.bridge, present.doubted, present.reads
@@ -180,9 +189,8 @@ class DownstreamStatuses:
         passed_over = downstream.passed_over(log)
         backlog, size, oldest_ns = self._backlogs.of(key, downstream, seq, passed_over)
         now_ns = self._stream.clock.now_ns()
-        links = [one for one in stream.account.broker.link_states() if one.account in ("", stream.account.name)]
-        via = downstream.via or downstream.peer
-        linked = downstream.peer == LOCAL or any(one.is_up and one.peer_group == via for one in links)
+        links = self._links()
+        linked = self.is_linked(downstream)
         waiting = next((one.waiting for one in links if one.waiting), "") if not linked else present.held
         if downstream.kind == BRIDGE:
             linked, waiting = (False, "") if bridge is None else (bridge.linked, bridge.waiting)

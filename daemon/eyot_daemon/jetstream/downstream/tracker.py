@@ -97,7 +97,7 @@ class DownstreamTracker:
         self._to_confirm = set(self._downstreams) if self._uncertain.at_start else set()
         for key in self._to_confirm:
             self._uncertain.begin((stream.log.id, key))
-        self._unserved = UnservedDownstreams(stream, consumers)
+        self._unserved = UnservedDownstreams(stream, consumers, self._forget_listener)
         #: Downstreams that must resume again, with what they had confirmed.
         self._suspect_resume: dict[bytes, int] = {}
         self._has_mirror = any(downstream.kind == "mirror" for downstream in self._downstreams.values())
@@ -382,10 +382,17 @@ class DownstreamTracker:
         downstream = self._downstreams.get(key)
         return "" if downstream is None else downstream.name
 
-    def forget(self, consumer: HiddenConsumer) -> None:
-        """Forget the downstream of this consumer, which will not return."""
-        deliver = consumer.config.deliver_subject.encode()
-        self._drop([key for key, downstream in self._downstreams.items() if downstream.deliver == deliver])
+    def deleted_on_request(self, consumer: HiddenConsumer) -> None:
+        """Note that this consumer is being deleted: its downstream is forgotten if it stops listening, too."""
+        self._unserved.deleted(consumer.config.deliver_subject.encode())
+
+    def _forget_listener(self, deliver: bytes) -> None:
+        """Forget the downstream that has stopped listening here, unless it may be a link that was lost.
+
+        Then its deregistration follows when the link is up.
+        """
+        those = [(key, each) for key, each in self._downstreams.items() if each.deliver == deliver]
+        self._drop([key for key, each in those if not each.via and self._statuses.is_linked(each)])
 
     def forget_those(self, asked: ForgetRequest, done: Callable[[int, int, StoreError | None], None]) -> None:
         """Forget matching downstreams that will not return.
