@@ -140,7 +140,7 @@ class Importer:
         if key in ("port", "bind_address", "protocol", *_SECURITY):
             return  # read where they belong
         if key == "max_connections":
-            if value.isdigit():
+            if value.isdigit() and int(value):  # 0 is no limit, and at eyotd nobody
                 self._top.put("max_connections", int(value), "of all clients, those of NATS too")
         elif key == "max_topic_alias":
             self._bounds.put("max_topic_alias", int(value) if value.isdigit() else Quoted(value))

@@ -89,8 +89,7 @@ class Clients(ClientContext):
         """Return a new connection that `make` made for its protocol; at the limit it is refused."""
         client = make(self, self, transport, peer, self.broker.next_cid())
         client.start()
-        most = self.options.max_connections
-        if most > 0 and len(self.connections) >= most:
+        if len(self.connections) >= self.options.max_connections:  # 0 or less: nobody, as in nats-server
             log.error("%r - maximum connections exceeded", client)
             self.broker.connections_refused += 1
             client.fail(MAX_CONNECTIONS)

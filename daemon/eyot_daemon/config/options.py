@@ -78,7 +78,7 @@ class Options(Struct, frozen=True, kw_only=True):
     connect_error_reports: int = 3600
     reconnect_error_reports: int = 1
     # limits of the client protocol
-    max_connections: int = 65_536
+    max_connections: int = 65_536  # 0 or less: nobody
     max_subscriptions: int = 0  # 0: no limit
     max_sub_tokens: int = 0
     max_control_line: int = 4096

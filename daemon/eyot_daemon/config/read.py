@@ -175,7 +175,7 @@ def _read_limits(block: Block) -> dict[str, Any]:
         "max_pending": block.integer_or_default("max_pending", default=profile.max_pending),
         "max_connections": block.integer("max_connections", "max_conn", default=profile.max_connections),
         "max_subscriptions": block.integer("max_subscriptions", "max_subs", default=profile.max_subscriptions),
-        "max_sub_tokens": block.integer("max_sub_tokens", "max_subscription_tokens", default=0, maximum=255),
+        "max_sub_tokens": block.integer("max_sub_tokens", "max_subscription_tokens", default=0, minimum=1, maximum=255),
         "max_closed_clients": block.integer("max_closed_clients", default=profile.max_closed_clients)
         or profile.max_closed_clients,
         "ping_interval_s": max(PING_INTERVAL_S_MIN, block.seconds_or_default("ping_interval", default=120.0)),
@@ -183,8 +183,7 @@ def _read_limits(block: Block) -> dict[str, Any]:
         "write_deadline_s": block.seconds_or_default("write_deadline", default=10.0),
         "write_timeout": block.choice("write_timeout", allowed=("default", "close", "retry"), default="default"),
         "lame_duck_duration_s": _read_lame_duck(block),
-        "lame_duck_grace_period_s": abs(block.seconds("lame_duck_grace_period", default=10.0, minimum=float("-inf")))
-        or 10.0,
+        "lame_duck_grace_period_s": block.seconds("lame_duck_grace_period", default=10.0) or 10.0,
         "no_header_support": block.boolean("no_header_support"),
         "no_fast_producer_stall": block.boolean("no_fast_producer_stall"),
         "disable_sublist_cache": block.boolean("disable_sublist_cache", "no_sublist_cache"),

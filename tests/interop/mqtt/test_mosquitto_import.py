@@ -136,6 +136,15 @@ def rich(folder: Path) -> tuple[Path, int, int]:
     return source, port, ws
 
 
+def test_no_limit_of_connections_stays_none(tmp_path: Path) -> None:
+    """It is 0 or -1 to mosquitto; an eyotd with 0 lets nobody in."""
+    source = tmp_path / "mosquitto.conf"
+    for value in ("0", "-1"):
+        source.write_text(f"listener 1883\nallow_anonymous true\nmax_connections {value}\n")
+        status, config, _ = convert(source)
+        assert (status, "max_connections" in config) == (0, False)
+
+
 def test_a_rich_configuration(tmp_path: Path) -> None:
     source, port, ws = rich(tmp_path)
     status, config, notes = convert(source)

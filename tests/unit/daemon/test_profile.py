@@ -20,7 +20,7 @@ from eyot_wire.conf import ConfError, parse_text
 PAGE = Path(__file__).parents[3] / "docs" / "reference.md"
 #: (documented name, field of `Profile`, place in `Options`, key with another value)
 ROWS = [
-    ("`max_connections`", "max_connections", "max_connections", "max_conn: 7"),
+    ("`max_connections` (0: nobody)", "max_connections", "max_connections", "max_conn: 7"),
     ("`max_subscriptions`, of a connection", "max_subscriptions", "max_subscriptions", "max_subs: 7"),
     ("`max_pending`", "max_pending", "max_pending", "max_pending: 7"),
     ("`eyot.max_pending_total`", "max_pending_total", "eyot.max_pending_total", "max_pending_total: 7MB"),
