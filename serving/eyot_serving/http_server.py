@@ -166,6 +166,8 @@ class _Connection:
         self._handler = handler
         self._peer = peer
         self._body = b""
+        #: of the request that is read or answered; "GET" until its headers are complete
+        self._method = "GET"
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
 
     async def run(self) -> None:
@@ -179,7 +181,7 @@ class _Connection:
                 return
             if request is None:
                 return
-            method = request.method.decode()
+            method = self._method
             with trio.fail_after(RESPONSE_S_MAX):
                 response = await self._answer(request)
                 if response.stream is None or method == "HEAD":
@@ -194,6 +196,7 @@ class _Connection:
     async def _request(self) -> h11.Request | None:
         """Read the next request and its body; None when the client has closed the connection."""
         request, body = None, bytearray()
+        self._method = "GET"
         while True:
             event = self._http.next_event()
             if event is h11.NEED_DATA:
@@ -202,6 +205,7 @@ class _Connection:
                 self._http.receive_data(bytes(await self._stream.receive_some(_READ_BYTES)))
             elif isinstance(event, h11.Request):
                 request = event
+                self._method = event.method.decode()
             elif isinstance(event, h11.Data):
                 body += event.data
                 if len(body) > BODY_BYTES_MAX:
@@ -213,6 +217,8 @@ class _Connection:
                 return None
 
     async def _answer(self, request: h11.Request) -> HttpResponse:
+        if self._method == "CONNECT":  # a success would make this connection a tunnel
+            return _plain(405)
         try:
             target = request.target.decode("ascii", "replace")
             if not target.startswith("/"):  # the absolute form, which proxies send
@@ -220,7 +226,7 @@ class _Connection:
             path, _, query = target.partition("?")
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
             asked = HttpRequest(
-                method=request.method.decode(),
+                method=self._method,
                 path=unquote(path) or "/",
                 query=dict(parse_qsl(query, keep_blank_values=True)),
                 host=headers.get("host", ""),
@@ -282,7 +288,7 @@ class _Connection:
         """Answer a malformed request, if an answer is still possible."""
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             with trio.fail_after(RESPONSE_S_MAX):
-                await self._respond("GET", _plain(status, [("Connection", "close")]))
+                await self._respond(self._method, _plain(status, [("Connection", "close")]))
             await self._linger()
 
     async def _linger(self) -> None:

@@ -15,6 +15,7 @@ from random import Random
 from types import TracebackType
 from typing import Self
 
+from listeners import Listeners
 from services import Services
 
 from support.clients import hostile
@@ -39,6 +40,7 @@ class Daemons:
         self._servers = (_Checked(config, folder / "compiled"), _CheckedPlain(config, folder / "plain"))
         self._mqtt = Brokers(folder, compiled=_Checked, plain=_CheckedPlain)
         self._services = Services(folder / "services")
+        self._listeners = Listeners(folder, compiled=_Checked, plain=_CheckedPlain)
         self._transports = TransportCrowd(folder / "transports", compression="s2_fast")
         self._innocent: list[tuple[Listener, Listener]] = []
         self._warm_kb: list[int] = []
@@ -51,6 +53,7 @@ class Daemons:
             hears = Listener(server.client_port, b"SUB innocent.%d 1\r\n" % server.client_port)
             self._innocent.append((hears, Listener(server.client_port, b"")))
         self._services.start()
+        self._listeners.start()
         self._mqtt.start()
         self._transports.__enter__()
         return self
@@ -61,19 +64,23 @@ class Daemons:
         for server in self._servers:
             server.kill()
         self._services.kill()
+        self._listeners.kill()
         self._mqtt.kill()
         self._transports.__exit__(kind, error, trace)
 
     def steps(self) -> dict[str, Callable[[int], None]]:
         return {
             "conversations": self.conversation,
+            "compressed_links": self._listeners.compressed_links,
             "crowds": self.crowd,
             "leafs": self.leaf,
             "mqtt": self._mqtt.converse,
             "mqtt_damage": self._mqtt.damage,
             "mqtt_faults": self._mqtt.faults,
+            "pages": self._listeners.pages,
             "services": self._services.ask,
             "transports": self._transports.exchange,
+            "web_sockets": self._listeners.web_sockets,
         }
 
     def conversation(self, seed: int) -> None:

@@ -3,6 +3,7 @@
 - differences between the compiled and the plain twin of the hot room;
 - faults: a process that dies, hangs, logs a traceback, keeps connections or memory;
 - payloads that are not whole or not in order, over plain sockets, TLS and a leaf link;
+- bytes in WebSocket frames, in S2 and to the pages that harm others;
 - effects on others: a pair of well-behaved clients exchanges messages all the time and must receive them all;
 - MQTT answers that the specification does not allow.
 
@@ -78,8 +79,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="where to begin counting seeds; random if not given")
     parser.add_argument(
         "--only",
-        help="one step: scanners, fan_outs, stored_runs, record_runs, publish_runs, acknowledgements, conversations, crowds, leafs, mqtt, "
-        "mqtt_damage, mqtt_faults, services, transports",
+        help="one step: scanners, fan_outs, stored_runs, record_runs, publish_runs, acknowledgements, compressed_links, conversations, "
+        "crowds, leafs, mqtt, mqtt_damage, mqtt_faults, pages, services, transports, web_sockets",
     )
     options = parser.parse_args()
     seed: int = secrets.randbits(40) if options.seed is None else options.seed

@@ -74,13 +74,19 @@ async def test_head_has_a_length_and_no_body() -> None:
         (b"GET /fails HTTP/1.1\r\nHost: h\r\n\r\n", b"500"),
         (b"GET / HTTP/1.1\r\nHost: h\r\nX: " + b"x" * 2 * http_server.HEAD_BYTES_MAX + b"\r\n\r\n", b"431"),
         (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000, b"413"),
+        (b"HEAD / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000, b"413"),
+        (b"HEAD / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n", b"400"),
+        (b"CONNECT /a HTTP/1.1\r\nHost: h\r\n\r\n", b"405"),
     ],
 )
-async def test_what_is_wrong_is_answered_and_the_server_goes_on(sent: bytes, status: bytes) -> None:
+async def test_what_is_wrong_is_answered_and_the_server_goes_on(
+    sent: bytes, status: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     async with served() as port:
         said = await converse(port, sent)
         assert said.startswith(b"HTTP/1.1 " + status), said
         assert b"GET /next" in await converse(port, b"GET /next HTTP/1.1\r\nHost: h\r\n\r\n")
+    assert b"500" in status or "Traceback" not in caplog.text
 
 
 async def test_a_client_that_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
