@@ -167,7 +167,11 @@ def next_unsound_run(page: Buffer, index: int, file: int, page_size: int, end: i
                 head = os.pread(file, HEADER_SIZE, pgno * page_size)
             except OSError:
                 return index
-            if len(head) < HEADER_SIZE or _run(head) != (pgno, OVERFLOW, pages):
+            if len(head) < HEADER_SIZE:
+                return index
+            number, kind, reserved = _run(head)
+            # LMDB keeps the pages of data that became shorter within a transaction.
+            if number != pgno or kind != OVERFLOW or not pages <= reserved <= end - pgno:
                 return index
         index += 1
     return count

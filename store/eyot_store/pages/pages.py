@@ -246,7 +246,10 @@ class Pages:
             self.check_run(tree, key_at(page, index), page_number(page, at)[0], size)
 
     def check_run(self, tree: Tree, key: bytes, pgno: int, size: int) -> int:
-        """Return the number of overflow pages from `pgno` on, for data of `size`. Raises PageError."""
+        """Return the number of overflow pages from `pgno` on, for data of `size`. Raises PageError.
+
+        They may be more than the data need: LMDB keeps the pages of data that became shorter within a transaction.
+        """
         pages = (HEADER_SIZE - 1 + size) // self.page_size + 1
         high = key + b"\0"
         if pgno < 2 or pgno + pages - 1 > tree.last_pgno:
@@ -260,9 +263,9 @@ class Pages:
         if len(head) < HEADER_SIZE or pgno + pages > self._pages:
             raise PageError(tree.name, pgno, "the file ends before it", key, high)
         number, _, flags, count = HEADER.unpack(head)
-        if number != pgno or flags != OVERFLOW or count != pages:
+        if number != pgno or flags != OVERFLOW or not pages <= count <= tree.last_pgno + 1 - pgno:
             raise PageError(tree.name, pgno, "it is not the overflow page that it should be", key, high)
-        return pages
+        return int(count)
 
     def data(self, tree: Tree, page: Buffer, index: int) -> bytes:
         """Return the data of a node of a sound leaf, wherever they are. Raises PageError."""
@@ -315,7 +318,7 @@ class Pages:
             if size > _UNPROVEN_MAX:  # a damaged length may be anything up to 4 GiB
                 head = os.pread(self._file, HEADER_SIZE, start)
                 number, _, flags, count = HEADER.unpack(head)
-                if (number, flags, count) != (pgno, OVERFLOW, (HEADER_SIZE - 1 + size) // self.page_size + 1):
+                if (number, flags) != (pgno, OVERFLOW) or count < (HEADER_SIZE - 1 + size) // self.page_size + 1:
                     return b""
             return os.pread(self._file, size, start + HEADER_SIZE)
         except OSError:
