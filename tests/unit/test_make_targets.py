@@ -23,6 +23,7 @@ OF_TESTS = {
     "util-linux",
     "systemd",
     "chromium",
+    "libfaketime",
     "softhsm2",
     "swtpm",
     "libtss2-tcti-swtpm0",
