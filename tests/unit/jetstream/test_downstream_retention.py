@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from eyot_daemon.jetstream.retention.retention import Retention
 from support.jetstream.consumers import Box, ConsumerFixture
 
 COPY: dict[str, Any] = {
@@ -92,6 +93,41 @@ def test_what_a_copy_took_before_it_was_cut_off_goes_when_it_confirms_what_follo
     fixture.advance(1.5, 0.5)
     confirm(fixture, again)
     assert messages(fixture) == 0
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_a_copy_took_goes_while_its_earlier_consumer_has_not_ended(
+    fixture: ConsumerFixture, restarts: bool
+) -> None:
+    """The earlier consumer had sent it, and kept it: for ever if the daemon ended before that consumer."""
+    named = {"metadata": {"_nats.src.stream": "AGGREGATE", "_nats.src.domain": "hub"}}
+    box = sourcing(fixture, **named)
+    fixture.fill(5)
+    fixture.leave(box)
+    again = sourcing(fixture, "$JS.S.bbbbbbbb", deliver_policy="by_start_sequence", opt_start_seq=5, **named)
+    assert again.seqs == [5]
+    fixture.advance(1.5, 0.5)
+    confirm(fixture, again)
+    assert messages(fixture.restart() if restarts else fixture) == 0
+
+
+def test_what_only_an_ended_consumer_kept_goes_at_the_next_start(
+    fixture: ConsumerFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fixture.add("C", ack_policy="explicit", filter_subject="s.0")
+    box = sourcing(fixture)
+    fixture.put(b"s.0", b"job")
+    fixture.fill(3, subject=b"s.1")
+    fixture.leave(box)
+    again = sourcing(fixture, "$JS.S.bbbbbbbb", deliver_policy="by_start_sequence", opt_start_seq=4)
+    fixture.advance(1.5, 0.5)
+    monkeypatch.setattr(Retention, "confirmed", lambda *_: None)  # as if another consumer needed them
+    confirm(fixture, again)
+    assert [seq for seq, _ in fixture.held("S")] == [1, 2, 3, 4]
+    restarted = fixture.restart()
+    restarted.advance(0.1, 0.1)
+    restarted.commit()
+    assert [seq for seq, _ in restarted.held("S")] == [1], "the worker's, which the copy has"
 
 
 def test_a_restart_forgets_no_copy(fixture: ConsumerFixture) -> None:

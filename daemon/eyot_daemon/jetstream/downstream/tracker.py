@@ -12,7 +12,7 @@ stream's positions: they survive restarts and lost links.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol, cast
 
 from msgspec.structs import replace
@@ -62,12 +62,12 @@ class Releases(Protocol):
         """Remove what was kept for a removed downstream only."""
         ...
 
-    def confirmed(self, first: int, last: int, txn: Txn) -> None:
-        """Note that a downstream has the messages between."""
+    def confirmed(self, first: int, last: int, txn: Txn, by: Collection[ConsumerPort] = ()) -> None:
+        """Note that a downstream has the messages between. `by`: its hidden consumers, which need none of them."""
         ...
 
-    def copied(self, consumer: HiddenConsumer, seqs: Iterable[int], txn: Txn) -> None:
-        """Note that the downstream of a hidden consumer has these messages."""
+    def copied(self, by: Collection[ConsumerPort], seqs: Iterable[int], txn: Txn) -> None:
+        """Note that the downstream of these hidden consumers has these messages."""
         ...
 
 
@@ -129,6 +129,11 @@ class DownstreamTracker:
     def known(self) -> bool:
         """Return whether any downstream has confirmed anything."""
         return bool(self._downstreams)
+
+    @property
+    def confirmed_seq(self) -> int:
+        """Return the highest sequence that any downstream has confirmed."""
+        return max((each.seq for each in self._downstreams.values()), default=0)
 
     @property
     def confirmed_at_ns(self) -> int:
@@ -485,14 +490,26 @@ class DownstreamTracker:
         self._downstreams[key] = found
         txn = stream.store.begin()
         self.never_arrived.confirmed(key, found.seq, txn)
-        if settled:
-            self.retention.copied(consumer, settled, txn)
-        assert consumer.push is not None
-        # What earlier consumers sent, which it has: it resumes after it.
-        self.retention.confirmed(done + 1, min(consumer.push.begun_after, found.seq), txn)
+        if stream.config.retention != "limits":
+            by = [consumer, *self._ended_consumers_of(found, consumer)]
+            self.retention.copied(by, settled, txn)
+            assert consumer.push is not None
+            # What earlier consumers sent, which it has: it resumes after it.
+            self.retention.confirmed(done + 1, min(consumer.push.begun_after, found.seq), txn, by)
         self._stage_record(
             key, found, txn, lambda error: consumer.acks.give_back(settled) if error else None, before=known
         )
+
+    def _ended_consumers_of(self, found: Downstream, but: HiddenConsumer) -> list[ConsumerPort]:
+        """Return the hidden consumers that a downstream has left for `but`. They stay for a while, with what they had sent.
+
+        Without a name one of them may be another downstream's.
+        """
+        if not found.target:
+            return []
+        hidden = [cast("HiddenConsumer", each) for each in self._consumers.values() if each.config.direct]
+        left = [each for each in hidden if each is not but and (each.push is None or not each.push.active)]
+        return [each for each in left if self._downstream(each)[0] == found.key]
 
     def _all_alike_have(self, consumer: HiddenConsumer, found: Downstream, seq: int) -> int:
         """Return the sequence up to which all present downstreams with the record of `found` have confirmed, at most `seq`."""

@@ -57,9 +57,9 @@ class Sweep:
         self.overdue: set[bytes] = set()
         self._log.index.on_slow = self._track_soon
 
-    def start(self) -> None:
-        """Start with the stream: resume the walk that the daemon's end interrupted."""
-        if KEY in self._log.positions():
+    def start(self, *, has_leftovers: bool) -> None:
+        """Start with the stream: resume the walk that the daemon's end interrupted. `has_leftovers`: begin one in any case."""
+        if has_leftovers or KEY in self._log.positions():
             self._walk()
 
     def begin(self, txn: "Txn") -> list[int]:
@@ -264,18 +264,18 @@ class Retention:
             for seq in seqs:
                 self._log.remove(txn, seq, why=_CONSUMED)
         elif retention == "interest":
-            self._release(consumer, seqs, txn, others=self._downstream.known)
+            self._release((consumer,), seqs, txn, others=self._downstream.known)
 
-    def copied(self, consumer: ConsumerPort, seqs: Iterable[int], txn: "Txn") -> None:
-        """Stage the removal of those of `seqs` that nothing else needs, now that the downstream of hidden `consumer` has them."""
+    def copied(self, by: Collection[ConsumerPort], seqs: Iterable[int], txn: "Txn") -> None:
+        """Stage the removal of those of `seqs` that nothing else needs, now that the downstream of the hidden consumers `by` has them."""
         if self._stream.config.retention != "limits":
-            self._release(consumer, seqs, txn, others=not self._downstream.is_single)
+            self._release(by, seqs, txn, others=not self._downstream.is_single)
 
-    def _release(self, consumer: ConsumerPort, seqs: Iterable[int], txn: "Txn", *, others: bool) -> None:
-        """Stage the removal of those of `seqs` that nothing but `consumer` needs. `others`: downstreams may need them."""
-        alone = not others and all(other is consumer for other in self._consumers.values())
+    def _release(self, but: Collection[ConsumerPort], seqs: Iterable[int], txn: "Txn", *, others: bool) -> None:
+        """Stage the removal of those of `seqs` that nothing `but` these consumers needs. `others`: downstreams may need them."""
+        alone = not others and all(other in but for other in self._consumers.values())
         for seq in seqs:
-            if alone or not self._needed(seq, consumer):
+            if alone or not self._needed(seq, but):
                 self._log.remove(txn, seq, why=_CONSUMED)
 
     def is_leftover_of(self, consumer: ConsumerPort, seq: int) -> bool:
@@ -284,10 +284,22 @@ class Retention:
             message = self._log.get(seq)
         except StoreError:
             return False  # a damaged message is reported when it is read
-        return message is not None and consumer.wants(message.subject) and not self._needed(seq, consumer)
+        return message is not None and consumer.wants(message.subject) and not self._needed(seq, (consumer,))
 
-    def confirmed(self, first: int, last: int, txn: "Txn") -> None:
-        """Stage the removal of messages between that a downstream turns out to have and nothing else needs."""
+    def may_hold_leftovers(self) -> bool:
+        """Return whether the stream may hold messages that a downstream has confirmed and nothing needs, at a start.
+
+        They were kept for a consumer without a stored state, which ended with the daemon: a hidden one, for example.
+        """
+        held = self._log.state
+        return (
+            self._stream.config.retention != "limits"
+            and held.messages > 0
+            and held.first_seq <= self._downstream.confirmed_seq
+        )
+
+    def confirmed(self, first: int, last: int, txn: "Txn", by: Collection[ConsumerPort] = ()) -> None:
+        """Stage the removal of messages between that a downstream, with the hidden consumers `by`, turns out to have and nothing else needs."""
         if self._stream.config.retention == "limits":
             return
         out, seq = self._downstream, max(first, self._log.state.first_seq)
@@ -297,20 +309,20 @@ class Retention:
                 at, subject = message.seq, message.subject
                 if at > last or not out.has(at, subject):
                     continue
-                if not self._consumer_needs(at, subject) and not out.needs(at, subject):
+                if not self._consumer_needs(at, subject, by) and not out.needs(at, subject):
                     self._log.remove(txn, at, why=_CONSUMED)
             seq = read.next_seq
 
-    def _needed(self, seq: int, but: ConsumerPort | None = None) -> bool:
-        """Return whether any consumer `but` one needs a message."""
+    def _needed(self, seq: int, but: Collection[ConsumerPort]) -> bool:
+        """Return whether any consumer `but` these, or a downstream, needs a message."""
         message = self._log.get(seq)
         if message is None:
             return False
         return self._consumer_needs(seq, message.subject, but) or self._downstream.needs(seq, message.subject)
 
-    def _consumer_needs(self, seq: int, subject: bytes, but: ConsumerPort | None = None) -> bool:
+    def _consumer_needs(self, seq: int, subject: bytes, but: Collection[ConsumerPort]) -> bool:
         consumers = self.index.matching(subject)
-        return any(consumer is not but and consumer.needs(seq, subject) for consumer in consumers)
+        return any(consumer not in but and consumer.needs(seq, subject) for consumer in consumers)
 
     def drop_unneeded(self, txn: "Txn") -> None:
         """Stage the removal of every committed message that no consumer needs; of many messages, some later.

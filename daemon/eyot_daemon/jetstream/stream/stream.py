@@ -165,7 +165,7 @@ class Stream:
         assert not self._ended, "who was deleted has no log any more"
         self.core.live = True
         self._subscribe()
-        self.sweep.start()
+        self.sweep.start(has_leftovers=self.retention.may_hold_leftovers())
         if self.config.max_msgs_per_subject > 0:
             self.subject_index_loader.then(lambda: None)  # the first message will need it
         self.expiry.start()
