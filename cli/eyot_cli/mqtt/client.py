@@ -25,6 +25,7 @@ from eyot_wire.mqtt.packets import (
     Connack,
     Connect,
     Disconnect,
+    Pingresp,
     Puback,
     Pubcomp,
     Publish,
@@ -37,6 +38,7 @@ from eyot_wire.mqtt.packets import (
 from eyot_wire.mqtt.properties import Properties
 from eyot_wire.mqtt.reason_codes import SUBACK_FAILURE, ReasonCode
 from eyot_wire.mqtt.server_packets import ServerPacket, ServerPacketReader
+from eyot_wire.mqtt.topics import is_valid_filter
 
 #: The largest packet of MQTT.
 PACKET_BYTES_MAX: Final = 268_435_460
@@ -91,6 +93,8 @@ class MqttClient:
             ) from error
         self._sent_at = time.monotonic()
         self._pinged_at: float | None = None
+        #: answers to PINGREQ since `await_read` sent one
+        self._pongs = 0
         self.present = False
         try:
             self._connect(login, session)
@@ -166,6 +170,17 @@ class MqttClient:
         )
         self._send(made)
 
+    def await_read(self) -> None:
+        """Wait until the server has read everything. What it says against a publish of QoS 0 raises Failure: it ends the connection."""
+        self._send(encoder.PINGREQ)
+        deadline = time.monotonic() + TIMEOUT_S
+        self._pongs = 0
+        while not self._pongs:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise Failure(f"{self._listener.shown} does not answer any more")
+            self.wait(left)
+
     def _next_id(self) -> int:
         while True:
             self._last_id = self._last_id % _LAST_ID + 1
@@ -182,6 +197,8 @@ class MqttClient:
         for asked, reason in zip(filters, answer.reason_codes, strict=False):
             if reason >= SUBACK_FAILURE:
                 why = words(reason, answer.properties) if self._level == V5 else "refused"
+                if not is_valid_filter(asked.filter):
+                    raise Failure(f"{asked.filter}: {why}: + and # stand alone between /, and # at the end")
                 raise Failure(
                     f"{asked.filter}: {why}: see the server's log; `plant/#` needs permission to subscribe to "
                     "`plant` and `plant.>`"
@@ -277,6 +294,8 @@ class MqttClient:
         elif isinstance(packet, Pubrel):
             self._received.discard(packet.packet_id)
             self._send(encoder.pubcomp(self._level, packet.packet_id))
+        elif isinstance(packet, Pingresp):
+            self._pongs += 1
         elif isinstance(packet, Disconnect):
             raise Failure(f"{self._listener.shown} ends the connection: {words(packet.reason_code, packet.properties)}")
 

@@ -56,6 +56,7 @@ def publish(target: Target, /, **given: Any) -> None:
     properties = _properties(given)
     if properties is not None and options.level != V5:
         raise click.UsageError("user properties, expiry, content type and response topic need MQTT 5: leave -V out")
+    _check_topic(given["topic"])
     wanted = Message(given["topic"], given["qos"], given["retain"], properties)
     client = MqttClient(
         options.listener(target),
@@ -75,9 +76,16 @@ def publish(target: Target, /, **given: Any) -> None:
             sent = 1
         while client.unacked and not client.refused:
             _await_answer(client)
+        if not wanted.qos:
+            client.await_read()
     finally:
         client.close()
     _report(target, wanted, sent, client.refused)
+
+
+def _check_topic(topic: str) -> None:
+    if not topic or "+" in topic or "#" in topic:
+        raise click.UsageError(f"{topic!r} is no topic: + and # are wildcards of filters, and a topic is not empty")
 
 
 def _properties(given: dict[str, Any]) -> Properties | None:

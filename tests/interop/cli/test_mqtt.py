@@ -208,6 +208,16 @@ def test_what_is_refused(eyot: Tool) -> None:
     )
     status, _, err = eyot("pub", "-t", "other", "-m", "x", "-q", "1", user="sensor", password="s")
     assert (status, err) == (1, "eyot: other is refused: not authorized (0x87): no permission to publish\n")
+    status, _, err = eyot("pub", "-t", "a/" * 300, "-m", "x", "-V", "311")  # QoS 0: the server closes
+    assert (status, err) == (1, f"eyot: mqtt://127.0.0.1:{port} closed the connection: its log says why\n")
+    for topic in ("a/+", "#", ""):
+        status, _, err = eyot("pub", "-t", topic, "-m", "x")
+        assert status == 2
+        assert "is no topic: + and # are wildcards of filters" in err
+    for topic_filter in ("a#", "a/#/b", "a+/b"):
+        status, _, err = eyot("sub", "-t", topic_filter)
+        assert status == 1
+        assert err.endswith("topic filter invalid (0x8f): + and # stand alone between /, and # at the end\n")
     status, _, err = eyot("sub", "-t", "#", user="sensor", password="s")
     assert status == 1
     assert err.startswith("eyot: #: not authorized (0x87): ")
