@@ -5,6 +5,8 @@ Subjects are consecutive in an arena, counters in slots. A hash table with linea
 in place as long as its subject exists; free slots are reused first.
 """
 
+from array import array
+
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
@@ -23,6 +25,7 @@ include "packed_reader.pxi"
 include "subject_match.pxi"
 include "pattern_trie.pxi"
 include "matched_subjects.pxi"
+include "sequences.pxi"
 include "subject_slot.pxi"
 
 cdef bytes UNREAD = subject_table.UNREAD
@@ -477,17 +480,17 @@ cdef class SubjectTable:
         cdef Py_ssize_t index
         cdef Slot* slot
         cdef PatternTrie trie = trie_of(patterns)
-        cdef list found = []
+        cdef Sequences found = Sequences()
         cdef list doubtful = []
         for index in range(self._slots_used):
             slot = self._slots + index
             if not slot.count or (0 < slot.last <= above) or not self._wanted(slot, patterns, trie):
                 continue
             if 0 < slot.last <= upto:
-                found.append(slot.last)
+                found.add(slot.last)
             else:
                 doubtful.append(self._name(slot))
-        return found, doubtful
+        return found.ascending(), doubtful
 
     def matched(self, bytes pattern not None):
         cdef Matched found = Matched()

@@ -9,6 +9,7 @@ unknown. Either becomes unknown when the first or last message is removed while 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
@@ -206,8 +207,8 @@ class SubjectTable:
         found, doubtful = self.lasts((pattern,), 0, upto)
         return max(found, default=0), doubtful
 
-    def lasts(self, patterns: tuple[bytes, ...], above: int, upto: int) -> tuple[list[int], list[bytes]]:
-        """Return the last sequences in (`above`, `upto`] of subjects that one of `patterns` matches (b"": all).
+    def lasts(self, patterns: tuple[bytes, ...], above: int, upto: int) -> tuple[array[int], list[bytes]]:
+        """Return the last sequences in (`above`, `upto`] of subjects that one of `patterns` matches (b"": all), ascending.
 
         Also returns the subjects whose last sequence is unknown or higher.
         """
@@ -221,7 +222,7 @@ class SubjectTable:
                 found.append(last)
             else:
                 doubtful.append(subject)
-        return found, doubtful
+        return array("q", sorted(found)), doubtful
 
     def matched(self, pattern: bytes) -> Matched:
         """Return the subjects that `pattern` matches (b"": all), as they are now, to be listed in another thread."""

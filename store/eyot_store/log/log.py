@@ -202,10 +202,7 @@ class Log:
     def last_for(self, subject_filter: bytes) -> StoredMessage | None:
         return self.index.last_for(subject_filter)
 
-    def lasts_of_each(self, subject_filter: bytes, above: int, upto: int) -> list[int]:
-        return self.index.lasts_of_each(subject_filter, above, upto)
-
-    def lasts_of_any(self, filters: Sequence[bytes], above: int, upto: int) -> list[int]:
+    def lasts_of_any(self, filters: Sequence[bytes], above: int, upto: int) -> array[int]:
         return self.index.lasts_of_any(filters, above, upto)
 
     def looking_for(self, filters: Sequence[bytes], most: int) -> LookingFor:

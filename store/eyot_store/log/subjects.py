@@ -8,7 +8,7 @@ the log's own counters do; messages *read* through them are committed.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, takewhile
 from time import perf_counter_ns
@@ -33,6 +33,7 @@ WALK_MAX = 1 << 14
 """Records that may be scanned in one go, some 15 milliseconds."""
 _SMALL_BYTES = 256  # of a record, in the numbers of how many may be looked at in one go
 _LARGE_MIN = 4
+_INSERTED_MAX = 64  # newest sequences that are put in their places one by one
 _SEARCHED_FIRST = 64  # of a search for a subject's oldest message, in its first read; each read doubles
 
 _TRACK_READS = 32  # in one slice of tracking, if it is quick enough
@@ -199,20 +200,15 @@ class SubjectIndex:
                 best = max(best, self._last_committed(subject, known, best))
         return best
 
-    def lasts_of_each(self, subject_filter: bytes, above: int, upto: int) -> list[int]:
-        """Return the newest committed sequence in (`above`, `upto`] of every subject that the filter matches, unordered."""
-        if is_literal(subject_filter):
-            last = self.last_committed_for(subject_filter)
-            return [last] if above < last <= upto else []
-        return self.lasts_of_any((b"" if subject_filter == b">" else subject_filter,), above, upto)
-
-    def lasts_of_any(self, filters: Sequence[bytes], above: int, upto: int) -> list[int]:
-        """Return the same for subjects that match any of many filters."""
-        found, others = lasts(self.subjects().table, filters, above, min(upto, self._view.committed_seq))
-        for subject in others:
-            last = self.last_committed_for(subject)
-            if above < last <= upto:
-                found.append(last)
+    def lasts_of_any(self, filters: Sequence[bytes], above: int, upto: int) -> array[int]:
+        """Return the newest committed sequence in (`above`, `upto`] of every subject that any of the filters matches, ascending."""
+        patterns = (b"",) if b">" in filters else filters
+        found, others = lasts(self.subjects().table, patterns, above, min(upto, self._view.committed_seq))
+        late = [last for last in map(self.last_committed_for, others) if above < last <= upto]
+        if len(late) > _INSERTED_MAX:
+            return array("q", sorted([*found, *late]))
+        for last in late:
+            insort(found, last)
         return found
 
     def looking_for(self, filters: Sequence[bytes], most: int) -> LookingFor:

@@ -6,6 +6,7 @@ combined, and the table is scanned once.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -89,10 +90,10 @@ def total_from(table: SubjectTable, patterns: tuple[bytes, ...], seq: int, most:
     return total, astride
 
 
-def lasts(table: SubjectTable, patterns: Sequence[bytes], above: int, upto: int) -> tuple[list[int], Iterable[bytes]]:
+def lasts(table: SubjectTable, patterns: Sequence[bytes], above: int, upto: int) -> tuple[array[int], Iterable[bytes]]:
     """`SubjectTable.lasts`, without a look at all subjects where the patterns are literal."""
     literal = _all_literal(patterns)
-    return ([], literal) if literal is not None else table.lasts(tuple(patterns), above, upto)
+    return (array("q"), literal) if literal is not None else table.lasts(tuple(patterns), above, upto)
 
 
 def _all_literal(patterns: Sequence[bytes]) -> dict[bytes, None] | None:

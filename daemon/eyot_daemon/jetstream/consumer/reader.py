@@ -8,9 +8,12 @@ deliveries, commits and removals. A read that reaches the end of the log makes i
 counts only when it is unknown.
 """
 
+from __future__ import annotations
+
 import sys
+from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.config.consumer import filters_of
@@ -35,11 +38,11 @@ _FEW = 16  # messages that are searched one by one in a long list
 
 
 class LastPerSubject:
-    """The messages that `last_per_subject` begins with: sequences still to be delivered, and where reading resumes."""
+    """The messages that `last_per_subject` begins with: sequences still to be delivered, ascending, and where reading resumes."""
 
     __slots__ = ("_at", "_seqs", "resume")
 
-    def __init__(self, seqs: list[int], resume: int) -> None:
+    def __init__(self, seqs: array[int], resume: int) -> None:
         self._seqs = seqs
         self._at = 0
         self.resume = resume
@@ -47,7 +50,7 @@ class LastPerSubject:
     def __len__(self) -> int:
         return len(self._seqs) - self._at
 
-    def next(self, above: int, count: int) -> list[int]:
+    def next(self, above: int, count: int) -> array[int]:
         """Return the next `count` sequences above `above`."""
         while self._at < len(self._seqs) and self._seqs[self._at] <= above:
             self._at += 1
@@ -61,7 +64,7 @@ class LastPerSubject:
                     del self._seqs[at]
             return
         lost = set(gone)
-        self._seqs = [seq for seq in self._seqs[self._at :] if seq not in lost]
+        self._seqs = array("q", (seq for seq in self._seqs[self._at :] if seq not in lost))
         self._at = 0
 
 
@@ -69,7 +72,7 @@ class EarlierLasts:
     """A search, in slices, for what were the last messages of their subjects in (`above`, `upto`] before newer ones came."""
 
     def __init__(
-        self, log: "Log", filters: Sequence[bytes], lists: Callable[[bytes], bool], above: int, upto: int
+        self, log: Log, filters: Sequence[bytes], lists: Callable[[bytes], bool], above: int, upto: int
     ) -> None:
         self._log, self._lists, self._above, self._upto = log, lists, above, upto
         self._subjects = log.looking_for(filters, sys.maxsize - 1)
@@ -92,7 +95,7 @@ class EarlierLasts:
 class ConsumerReader:
     """The reading side of one consumer. Works on committed messages only."""
 
-    def __init__(self, log: "Log", config: ConsumerConfig) -> None:
+    def __init__(self, log: Log, config: ConsumerConfig) -> None:
         self._log = log
         self.filters = filters_of(config)
         self._literals = frozenset(filter_ for filter_ in self.filters if subjects.is_literal(filter_))
@@ -151,13 +154,7 @@ class ConsumerReader:
         After a restart `resume` is the value at the consumer's creation. Subjects with a newer message are in the list
         once `find_earlier` has returned True: a restart changes nothing of what a consumer gets.
         """
-        seqs: Iterable[int]
-        if len(self.filters) > SINGLY_MAX:
-            seqs = self._lasts_of_many(above, resume)
-        else:
-            lists = [self._lasts(filter_, above, resume) for filter_ in self.filters]
-            seqs = lists[0] if len(lists) == 1 else {seq for some in lists for seq in some}
-        self.last_per_subject = LastPerSubject(sorted(seqs), resume)
+        self.last_per_subject = LastPerSubject(self._lasts(above, resume), resume)
         self._known_upto = -1
         self.earlier = None
         if above < resume < self._log.committed_seq:
@@ -172,7 +169,8 @@ class ConsumerReader:
         if not earlier.step():
             return False
         self.earlier = None
-        self.last_per_subject = LastPerSubject(sorted({*listed.next(0, len(listed)), *earlier.found}), listed.resume)
+        whole = array("q", sorted({*listed.next(0, len(listed)), *earlier.found}))
+        self.last_per_subject = LastPerSubject(whole, listed.resume)
         return True
 
     def _lists(self, subject: bytes) -> bool:
@@ -183,39 +181,38 @@ class ConsumerReader:
             if self._is_beginning(each)
         )
 
-    def _lasts(self, filter_: bytes, above: int, upto: int) -> list[int]:
-        """Return the last sequences in (`above`, `upto`] of the stream's subjects for a filter.
+    def _lasts(self, above: int, upto: int) -> array[int]:
+        """Return the last sequences in (`above`, `upto`] of the stream's subjects that the filters match, ascending.
 
         `a*` is a literal everywhere else, but nats-server's index treats it as a prefix of a token here, and KV clients
         list keys with it; `a>` likewise as a prefix of several tokens.
         """
+        beginnings = [filter_ for filter_ in self.filters if self._is_beginning(filter_)]
+        seqs = self._log.lasts_of_any([each for each in self.filters if not self._is_beginning(each)], above, upto)
+        if not beginnings:
+            return seqs
+        found = {*seqs, *map(self._log.last_committed_for, self._beginning_with(beginnings))}
+        return array("q", sorted(seq for seq in found if above < seq <= upto))
+
+    def _beginning_with(self, beginnings: Sequence[bytes]) -> Iterator[bytes]:
+        """Return the stream's subjects that some `a*` or `a>` match; those of very many by one scan."""
         log = self._log
-        if not self._is_beginning(filter_):
-            return log.lasts_of_each(filter_, above, upto)
-        beginning = filter_[:-1]
-        below = log.subject_totals(_parent(filter_))
-        found = (subject for subject, _ in below if subject.startswith(beginning))
-        several = filter_.endswith(b">")
-        listed = (subject for subject in found if several or b"." not in subject[len(beginning) :])
-        return [seq for subject in listed if above < (seq := log.last_committed_for(subject)) <= upto]
+        if len(beginnings) <= SINGLY_MAX:
+            for each in beginnings:
+                below = (subject for subject, _ in log.subject_totals(_parent(each)) if subject.startswith(each[:-1]))
+                yield from (subject for subject in below if each[-1:] == b">" or b"." not in subject[len(each) - 1 :])
+            return
+        several_of = {each[:-1]: each.endswith(b">") for each in beginnings}
+        lengths = sorted({len(beginning) for beginning in several_of})
+        for subject, _ in log.subject_totals():
+            for length in lengths:
+                several = several_of.get(subject[:length]) if length <= len(subject) else None
+                if several is not None and (several or b"." not in subject[length:]):
+                    yield subject
+                    break
 
     def _is_beginning(self, filter_: bytes) -> bool:
         return filter_ in self._literals and filter_[-1:] in (b"*", b">")
-
-    def _lasts_of_many(self, above: int, upto: int) -> set[int]:
-        """Return the last sequence of each subject for very many filters, by one or two scans of the stream's subjects."""
-        log = self._log
-        beginnings = {filter_[:-1]: filter_.endswith(b">") for filter_ in self.filters if self._is_beginning(filter_)}
-        seqs = set(log.lasts_of_any([each for each in self.filters if not self._is_beginning(each)], above, upto))
-        if not beginnings:
-            return seqs
-        lengths = sorted({len(beginning) for beginning in beginnings})
-        for subject, _ in log.subject_totals():
-            for length in lengths:
-                several = beginnings.get(subject[:length]) if length <= len(subject) else None
-                if several is not None and (several or b"." not in subject[length:]):
-                    seqs.add(log.last_committed_for(subject))
-        return {seq for seq in seqs if above < seq <= upto}
 
     def begin_again(self, above: int) -> None:
         """Read again after `above`, which was passed before."""
@@ -238,7 +235,7 @@ class ConsumerReader:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def read(self, above: int, count: int) -> "tuple[list[StoredMessage], int]":
+    def read(self, above: int, count: int) -> tuple[list[StoredMessage], int]:
         """Return up to `count` messages above `above`, and how far the log was searched for them.
 
         The second value is at least the last message's sequence; without messages it may still exceed `above`: the
@@ -258,7 +255,7 @@ class ConsumerReader:
             self._know(len(result.messages))
         return result.messages, upto
 
-    def read_run(self, above: int, count: int) -> "tuple[StoredRun, int] | None":
+    def read_run(self, above: int, count: int) -> tuple[StoredRun, int] | None:
         """Return `read`'s messages unparsed; None where they must be picked one by one."""
         if self.last_per_subject is not None:
             return None
@@ -272,7 +269,7 @@ class ConsumerReader:
             self._know(len(run))
         return run, upto
 
-    def _read_listed(self, listed: LastPerSubject, above: int, count: int) -> "list[StoredMessage]":
+    def _read_listed(self, listed: LastPerSubject, above: int, count: int) -> list[StoredMessage]:
         messages: list[StoredMessage] = []
         size = 0
         while not messages:
