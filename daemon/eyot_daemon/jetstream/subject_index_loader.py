@@ -5,6 +5,8 @@ all records. With very many records, loading is slow: requests that need the ind
 middle of a stream that is too large to keep its sequences.
 """
 
+from __future__ import annotations
+
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -19,6 +21,7 @@ from eyot_wire.jetstream.model import ConsumerConfig, MsgGetRequest, rfc3339_to_
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.stream_core import StreamCore
     from eyot_store.log.log import Log
+    from eyot_store.log.reads import NearSearch
 
 log = logging.getLogger("eyot.jetstream")
 
@@ -33,12 +36,14 @@ WAITING_MAX: Final = 1024
 class SubjectIndexLoader:
     """Loads the subject index of one stream when a request first needs it."""
 
-    def __init__(self, stream: "StreamCore") -> None:
+    def __init__(self, stream: StreamCore) -> None:
         self._stream = stream
         self._log: Log = stream.log
         self._waiting: list[tuple[Callable[[], None], bool]] = []
         #: Those that waited and are called next, a few each turn.
         self._ready: deque[Callable[[], None]] = deque()
+        #: Searches of gets for the next message on a subject, and what to call then.
+        self._searches: deque[tuple[NearSearch, Callable[[], None]]] = deque()
         #: Who waits for what some filters select.
         self._selecting: dict[tuple[bytes, ...], list[Callable[[], None]]] = {}
 
@@ -61,13 +66,51 @@ class SubjectIndexLoader:
 
     def for_get(self, asked: MsgGetRequest, fn: Callable[[], None]) -> None:
         """Call `fn` when the index that finds the requested messages is loaded."""
-        if asked.last_by_subj or asked.next_by_subj or asked.multi_last:
-            search = fn
-            if asked.next_by_subj:
-                search = partial(self._select, (asked.next_by_subj.encode(),), fn)
-            self.then(lambda: self.then(search, sequences=not self._finds_soon(asked)))
+        if asked.next_by_subj:
+            self.then(partial(self._look_near, asked, partial(self._select, (asked.next_by_subj.encode(),), fn)))
+        elif asked.last_by_subj or asked.multi_last:
+            self.then(lambda: self.then(fn, sequences=not self._finds_last_soon(asked)))
         else:
             fn()
+
+    def _look_near(self, asked: MsgGetRequest, fn: Callable[[], None]) -> None:
+        """Call `fn` when the next message on a subject is near, or its sequences are tracked."""
+        wanted, seq = asked.next_by_subj.encode(), asked.seq or 1
+        try:
+            if asked.start_time is not None:
+                seq = self._log.seq_at_time(rfc3339_to_ns(asked.start_time))
+            near = self._log.looking_near(wanted, seq)
+        except StoreError:
+            fn()  # the read that follows reports the error
+            return
+        self._searches.append((near, lambda: self.then(fn, sequences=not self._is_soon(near, asked, seq))))
+        if len(self._searches) == 1:
+            self._search_on()
+
+    def _search_on(self) -> None:
+        """Search for one request after the other, a slice in each turn."""
+        begun = perf_counter_ns()
+        try:
+            while self._searches:
+                near, fn = self._searches[0]
+                if self._is_decided(near):
+                    self._searches.popleft()
+                    fn()
+                if perf_counter_ns() - begun > _TURN_NS:
+                    break
+        finally:
+            if self._searches:
+                self._stream.timers.call_later(0.0, self._search_on)
+
+    def _is_decided(self, near: NearSearch) -> bool:
+        try:
+            return not self._stream.live or near.step()
+        except StoreError:
+            near.found = True  # the read that follows reports the error
+            return True
+
+    def _is_soon(self, near: NearSearch, asked: MsgGetRequest, seq: int) -> bool:
+        return near.found and (not asked.batch or self._log.counts_soon(seq, (asked.next_by_subj.encode(),)))
 
     def _select(self, filters: tuple[bytes, ...], fn: Callable[[], None]) -> None:
         """Call `fn` when the subjects that the filters select are known."""
@@ -82,21 +125,11 @@ class SubjectIndexLoader:
         self._selecting[filters] = [fn]
         self._in_slices(selecting.step, lambda: self._call_soon(self._selecting.pop(filters)))
 
-    def _finds_soon(self, asked: MsgGetRequest) -> bool:
+    def _finds_last_soon(self, asked: MsgGetRequest) -> bool:
         try:
-            if asked.last_by_subj:
-                return self._log.finds_last_soon(asked.last_by_subj.encode())
-            if asked.next_by_subj:
-                return self._finds_next_soon(asked, asked.next_by_subj.encode())
+            return not asked.last_by_subj or self._log.finds_last_soon(asked.last_by_subj.encode())
         except StoreError:
-            pass  # the read that follows reports the error
-        return True
-
-    def _finds_next_soon(self, asked: MsgGetRequest, wanted: bytes) -> bool:
-        seq = asked.seq or 1
-        if asked.start_time is not None:
-            seq = self._log.seq_at_time(rfc3339_to_ns(asked.start_time))
-        return self._log.finds_next_soon(wanted, seq) and (not asked.batch or self._log.counts_soon(seq, (wanted,)))
+            return True  # the read that follows reports the error
 
     def for_consumer(self, config: ConsumerConfig, fn: Callable[[], None]) -> None:
         """Call `fn` when the index that counts a new consumer's messages is loaded."""

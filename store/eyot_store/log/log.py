@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from eyot_store.errors import StoreError
 from eyot_store.log.backend import Backend
 from eyot_store.log.directory import Directory
-from eyot_store.log.reads import Counting, LogReads, Selecting
+from eyot_store.log.reads import Counting, LogReads, NearSearch, Selecting
 from eyot_store.log.removals import FromEnd, LogRemovals
 from eyot_store.log.removals import Unwanted as Unwanted
 from eyot_store.log.stager import JUMP_MAX as JUMP_MAX
@@ -254,8 +254,8 @@ class Log:
     def next_for(self, subject_filter: bytes, from_seq: int) -> StoredMessage | None:
         return self.reads.next_for(subject_filter, from_seq)
 
-    def finds_next_soon(self, subject_filter: bytes, from_seq: int) -> bool:
-        return self.reads.finds_next_soon(subject_filter, from_seq)
+    def looking_near(self, subject_filter: bytes, from_seq: int) -> NearSearch:
+        return self.reads.looking_near(subject_filter, from_seq)
 
     def counts_soon(self, from_seq: int, filters: tuple[bytes, ...]) -> bool:
         return self.reads.counts_soon(from_seq, filters)

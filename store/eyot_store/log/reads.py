@@ -93,7 +93,7 @@ class Selecting:
 class LogReads:
     """Reads of committed messages in order, and counts of them."""
 
-    __slots__ = ("_answered", "_answers_for", "_index", "_selected", "_view")
+    __slots__ = ("_answered", "_answers_for", "_index", "_passed_over", "_selected", "_view")
 
     def __init__(self, view: LogView, index: SubjectIndex) -> None:
         self._view = view
@@ -103,6 +103,8 @@ class LogReads:
         self._answered: dict[bytes, bool] = {}
         #: What `sparse` found: a look at all subjects is too much for each read.
         self._selected: dict[tuple[bytes, ...], _Selected] = {}
+        #: The latest filter that was searched for, and where: it matches no message from the first sequence up to the second.
+        self._passed_over: tuple[bytes, int, int] = (b"", 0, 0)
 
     def read(
         self,
@@ -230,6 +232,9 @@ class LogReads:
         if subject_filter not in (b"", b">") and self._is_vain(subject_filter):
             return None
         seq = max(from_seq, 1)
+        searched, begin, end = self._passed_over
+        if searched == subject_filter and begin <= seq < end:
+            seq = end
         while seq <= self._view.committed_seq:
             result = self.read(seq, max_messages=1, max_bytes=_NO_LIMIT, filters=(subject_filter,))
             if result.messages:
@@ -244,18 +249,11 @@ class LogReads:
             return not selected
         return not any(True for _ in self._index.subjects().matching(subject_filter))
 
-    def finds_next_soon(self, subject_filter: bytes, from_seq: int) -> bool:
-        """Return False if `next_for` would search far, and tracking would avoid that."""
+    def looking_near(self, subject_filter: bytes, from_seq: int) -> NearSearch:
+        """Return a search, in slices, for whether `next_for` would search far, and tracking would avoid that."""
         seq = max(from_seq, self._view.state.first_seq)
-        if matcher((subject_filter,)) is None or not self._index.worth_tracking(seq):
-            return True
-        end = seq + self._index.in_one_go(WALK_MAX)
-        while seq < end:
-            found = self.read(seq, max_messages=1, max_bytes=_NO_LIMIT, filters=(subject_filter,))
-            if found.messages or found.next_seq > self._view.committed_seq:
-                return True
-            seq = found.next_seq
-        return False
+        is_near = matcher((subject_filter,)) is None or not self._index.worth_tracking(seq)
+        return NearSearch(self, subject_filter, seq, 0 if is_near else self._index.in_one_go(WALK_MAX))
 
     def counts_soon(self, from_seq: int, filters: tuple[bytes, ...]) -> bool:
         """Return False if `count` would walk far, and tracking would avoid that."""
@@ -469,6 +467,38 @@ class LogReads:
                 seqs = [at for at, subject in heads if match(subject)]
             total += sum(1 for at in seqs if not self._view.is_hidden(at))
         return total
+
+
+class NearSearch:
+    """A look for the next message that a filter matches: call `step` until it returns True; `found` is the answer then.
+
+    `next_for` from there does not look again at what was passed over.
+    """
+
+    def __init__(self, reads: LogReads, subject_filter: bytes, seq: int, records: int) -> None:
+        """Begin at `seq`. `records`: how many to look at; 0: the message is near."""
+        self.found = not records
+        self._reads = reads
+        self._filter = subject_filter
+        self._begin = self._seq = seq
+        self._end = seq + records
+
+    def step(self) -> bool:
+        """Look at some thousand more; return True at the end. Raises StoreError."""
+        begun, view = perf_counter_ns(), self._reads._view
+        while not self.found and self._seq < self._end:
+            read = self._reads.read(self._seq, max_messages=1, max_bytes=_NO_LIMIT, filters=(self._filter,))
+            self.found = bool(read.messages) or read.next_seq > view.committed_seq
+            if not read.messages:
+                self._seq = read.next_seq
+            if perf_counter_ns() - begun > _SLICE_NS:
+                break
+        else:
+            # A message that a staged removal hides comes back if its commit fails.
+            if not (view.hidden or view.hidden_ranges):
+                self._reads._passed_over = (self._filter, self._begin, self._seq)
+            return True
+        return False
 
 
 class Counting:

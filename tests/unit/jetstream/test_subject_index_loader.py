@@ -11,6 +11,7 @@ import pytest
 from eyot_daemon.jetstream import subject_index_loader
 from eyot_store.log import reads as log_reads
 from eyot_store.log import subjects as log_subjects
+from eyot_store.records.record import ReadResult
 from support.jetstream.consumers import ConsumerFixture
 
 SUBJECTS, EACH = 10, 12
@@ -176,3 +177,36 @@ def test_one_that_fails_does_not_keep_the_others_waiting(
     loader.then(lambda: called.append(3))
     fixture.run_out()
     assert called == [1, 2, 3]
+
+
+def test_a_near_message_is_searched_for_in_slices(fixture: ConsumerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One search in each turn; what was passed over is not read again, and whoever asks next gets what is there then."""
+    fixture = filled(fixture)
+    near = fixture.put(b"s.near")["seq"]
+    for number in range(COUNT):
+        fixture.publish(b"s.%d" % (number % SUBJECTS))
+    fixture.commit()
+    asked(fixture, "STREAM.INFO.S", {"subjects_filter": ">"})
+    fixture.run_out()
+    monkeypatch.setattr(log_reads, "_SLICE_NS", -1)
+    monkeypatch.setattr(subject_index_loader, "_TURN_NS", -1)
+    read_from: list[int] = []
+    read = log_reads.LogReads.read
+
+    def noted(reads: log_reads.LogReads, from_seq: int, **limits: Any) -> ReadResult:
+        read_from.append(from_seq)
+        return read(reads, from_seq, **limits)
+
+    monkeypatch.setattr(log_reads.LogReads, "read", noted)
+    body = {"next_by_subj": "s.near", "seq": near - 15}
+    replies = [asked(fixture, "STREAM.MSG.GET.S", body) for _ in range(2)]
+    assert read_from == [near - 15]
+    assert [fixture.answer(reply) for reply in replies] == [None, None]
+    assert fixture.run_out() >= 4
+    assert [json.loads(fixture.answer(reply) or b"{}")["message"]["seq"] for reply in replies] == [near, near]
+    assert read_from.count(near - 15) == 2
+    fixture.request("STREAM.MSG.DELETE.S", {"seq": near})
+    later = fixture.put(b"s.near")["seq"]
+    reply = asked(fixture, "STREAM.MSG.GET.S", body)
+    fixture.run_out()
+    assert json.loads(fixture.answer(reply) or b"{}")["message"]["seq"] == later
