@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,6 +83,17 @@ class IdleIngest(Ingest):
 
     def close(self) -> None:
         pass
+
+
+@pytest.mark.parametrize("missing", ["deltalake", "pyspark", "pyarrow"])
+def test_a_machine_without_the_extra_hub_is_told_what_to_install(missing: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; from eyot_hub.launch import main; sys.exit(main())"
+    found = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True)
+    assert found.returncode == 1
+    assert found.stderr.startswith(
+        f"eyot-hub: the Python package {missing} is missing: install Eyot with its extra hub"
+    )
+    assert "Traceback" not in found.stderr
 
 
 def test_the_list_of_waiting_commands_is_whole() -> None:
