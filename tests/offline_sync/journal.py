@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from eyot_wire.jetstream.stream import StreamConfig
 from offline_sync.flows import TOPICS
 
 
@@ -43,7 +44,7 @@ def identify(payload: bytes) -> tuple[StreamEpoch, int]:
 class Journal:
     """One life.
 
-    `acked`: sequences by number. `lost`: numbers that a restored backup took back, or that were handed on to a copy
+    `acked`: sequences by number. `deleted`: sequences that somebody deleted. `lost`: numbers that a restored backup took back, or that were handed on to a copy
     that was. `purges`: everything below a sequence, of one topic or of all (None).
     """
 
@@ -52,6 +53,9 @@ class Journal:
     acked: dict[int, int] = field(default_factory=dict)
     lost: set[int] = field(default_factory=set)
     purges: list[tuple[int, int | None]] = field(default_factory=list)
+    deleted: set[int] = field(default_factory=set)
+    #: The configurations with limits that the stream was seen to have.
+    configs: list[StreamConfig] = field(default_factory=list)
     #: What limits took away at the origin, as they may; and when each was published, seconds.
     gone: set[int] = field(default_factory=set)
     published_at: dict[int, float] = field(default_factory=dict)
@@ -59,10 +63,11 @@ class Journal:
     @property
     def expected(self) -> set[int]:
         """What must be somewhere."""
-        if not self.purges:
+        if not self.purges and not self.deleted:
             return self.acked.keys() - self.lost - self.gone
         left = self.acked.keys() - self.lost - self.gone
         return {n for n in left if not self.purged(n, self.acked[n])}
 
     def purged(self, n: int, seq: int) -> bool:
-        return any(seq < below and topic in (None, n % TOPICS) for below, topic in self.purges)
+        """Return whether somebody took away message `n` on purpose, which was stored under this sequence."""
+        return seq in self.deleted or any(seq < below and topic in (None, n % TOPICS) for below, topic in self.purges)

@@ -23,6 +23,7 @@ import trio
 
 from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_store.errors import StoreError
+from eyot_wire.jetstream.stream import StreamConfig
 from eyot_wire.status import SyncStatus
 from offline_sync.domains import node_of
 from offline_sync.flows import TOPICS, Flow, Flows, subject_of
@@ -73,6 +74,8 @@ class Model:
         self.regained: dict[Flow, set[int]] = {}
         #: Flows that were there from the beginning: of these all is counted that never arrived.
         self.first: set[Flow] = set()
+        #: When mirrors and streams of sources were made again, as (node, target), seconds.
+        self.remade_at: dict[tuple[str, str], float] = {}
         #: When each flow became known, seconds: what went before that was lost to nobody.
         self.known_at: dict[Flow, float] = {}
 
@@ -156,6 +159,17 @@ class Model:
             then -= {flow for flow in then if flow.node == node}
         self.diverged = {place for place in self.diverged if place[0] != node}
 
+    def restarts_copy(self, place: tuple[str, str]) -> None:
+        """One mirror or stream of sources was deleted and made again: it begins anew, and its origins have to hear of it."""
+        self.holdings[place] = Holding()
+        self.remade_at[place] = trio.current_time()
+        mine = {flow for flow in (*self.known, *self.first) if flow.place == place}
+        self.known -= mine
+        self.first -= mine
+        for then in self.known_then.values():
+            then -= mine
+        self.diverged.discard(place)
+
     # -- after every step ------------------------------------------------------------------------------------------
 
     def check(self, nodes: Iterable[Node]) -> None:
@@ -174,13 +188,13 @@ class Model:
         """What limits took of what was published here, as they may."""
         for stream in node.js.streams():
             epoch = self.epochs.get((node.name, stream.name))
-            config = stream.config
-            if (
-                epoch is None
-                or max(config.max_msgs, config.max_bytes, config.max_msgs_per_subject, config.max_age) <= 0
-            ):
+            if epoch is None:
                 continue
-            journal = self.journals[epoch]
+            journal, config = self.journals[epoch], stream.config
+            if config not in journal.configs and _has_limits(config):
+                journal.configs.append(config)
+            if not journal.configs:
+                continue
             held = {identify(payload)[1] for _, payload in all_messages(stream)}
             upto = stream.log.committed_seq
             # Acknowledged or not: a crash may have taken the answer.
@@ -192,11 +206,12 @@ class Model:
             for n in left:
                 after, same = stream.log.state.last_seq - seqs[n], (journal.published - n) // TOPICS
                 age_ns = (trio.current_time() - journal.published_at[n] + BELIEVED_S) * 1e9
-                if not (
-                    0 < config.max_msgs <= after
-                    or 0 < config.max_msgs_per_subject <= same
-                    or 0 < config.max_bytes <= stream.log.state.last_seq * _SIZE_MAX
-                    or 0 < config.max_age <= age_ns
+                if not any(
+                    0 < each.max_msgs <= after
+                    or 0 < each.max_msgs_per_subject <= same
+                    or 0 < each.max_bytes <= stream.log.state.last_seq * _SIZE_MAX
+                    or 0 < each.max_age <= age_ns
+                    for each in journal.configs
                 ):
                     raise Violation(f"{n} of {epoch} is gone, {after} messages and {age_ns / 1e9:.0f} s later")
             journal.gone |= left
@@ -228,6 +243,8 @@ class Model:
             copy = reader.stream(flow.target)
             if not place or copy is None or self.has_diverged(flow) or not (status.linked or flow in self.known):
                 continue  # one that was lost while the link is down nobody can know of
+            if flow not in self.known and node.linked_at.get(reader.name, -1.0) < self.remade_at.get(flow.place, -1.0):
+                continue  # nor of one that was made again, whose request is under way
             self._check_new(reader, copy)
             absent = self.absent(flow, epoch, status.last_seq)
             stored = {identify(payload)[1] for _, payload in all_messages(stream)}
@@ -463,6 +480,10 @@ class Model:
         if not flow.filters:
             return expected
         return {n for n in expected if flow.takes(subject_of(epoch.node, epoch.stream, n))}
+
+
+def _has_limits(config: StreamConfig) -> bool:
+    return max(config.max_msgs, config.max_bytes, config.max_msgs_per_subject, config.max_age) > 0
 
 
 def epoch_place(epoch: StreamEpoch) -> tuple[str, str]:

@@ -39,8 +39,8 @@ class Outcome:
     trace: tuple[str, ...]
 
 
-def run_seed(seed: int, steps: int = STEPS, only: Collection[int] | None = None, *, twins: bool = False) -> Outcome:
-    """One seed. `only`: the numbers of the steps that are played, None for all. `twins`: with two leaf nodes of one domain."""
+def run_seed(seed: int, steps: int = STEPS, only: Collection[int] | None = None, *, kind: str = "") -> Outcome:
+    """One seed. `only`: the numbers of the steps that are played, None for all. `kind`: of fleet, one of `schedule.KINDS`."""
     fleets: list[Fleet] = []
     violation = ""
     begun = time.process_time()
@@ -48,10 +48,10 @@ def run_seed(seed: int, steps: int = STEPS, only: Collection[int] | None = None,
     async def main(path: Path) -> None:
         with trio.fail_after(RUN_S_MAX):
             async with trio.open_nursery() as nursery:
-                fleet = (TwinFleet if twins else Fleet)(seed, path, nursery)
+                fleet = (TwinFleet if kind == "twins" else Fleet)(seed, path, nursery)
                 fleets.append(fleet)
                 await fleet.build()
-                await play(fleet, plan(seed, steps, twins=twins), only)
+                await play(fleet, plan(seed, steps, kind=kind), only)
                 await fleet.finish()
                 nursery.cancel_scope.cancel()
 

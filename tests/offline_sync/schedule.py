@@ -11,7 +11,7 @@ from random import Random
 
 import trio
 
-from offline_sync import changes, faults
+from offline_sync import changes, edits, faults
 from offline_sync.fleet import Fleet
 
 Step = Callable[[Fleet], Awaitable[None]]
@@ -56,6 +56,17 @@ TWIN_STEPS: dict[Step, float] = {
     faults.crash: 2,
     faults.disk: 0.5,
 }
+#: What happens to a fleet whose operators change and remove more than they should: see `edits.py`.
+EDIT_STEPS: dict[Step, float] = {
+    **STEPS,
+    edits.remove_consumer: 2,
+    edits.delete_messages: 2,
+    edits.limit: 1.5,
+    edits.remake_copy: 1.5,
+}
+#: By the kind of fleet: "" is any.
+_BY_KIND = {"": STEPS, "twins": TWIN_STEPS, "edits": EDIT_STEPS}
+KINDS = tuple(_BY_KIND)
 _PAUSES_S = (0.0, 0.01, 0.1, 0.5, 2.0, 8.0)
 
 
@@ -71,9 +82,9 @@ class Planned:
         return f"{self.number:3} {self.step.__name__}, then {self.pause_s} s"
 
 
-def plan(seed: int, steps: int, *, twins: bool = False) -> list[Planned]:
-    """The schedule of a seed. `twins`: for a fleet with two leaf nodes of one domain."""
-    chance, weights = Random(f"plan {seed}"), TWIN_STEPS if twins else STEPS
+def plan(seed: int, steps: int, *, kind: str = "") -> list[Planned]:
+    """The schedule of a seed, for a fleet of this kind (one of `KINDS`)."""
+    chance, weights = Random(f"plan {seed}"), _BY_KIND[kind]
     kinds = chance.choices(list(weights), list(weights.values()), k=steps)
     return [Planned(number, step, chance.choice(_PAUSES_S)) for number, step in enumerate(kinds)]
 

@@ -35,10 +35,10 @@ _LAST_EVENTS = 40
 _TOLD_EVERY = 100
 
 
-def _run(plant: str, steps: int, twins: bool, seed: int) -> Outcome:
+def _run(plant: str, steps: int, kind: str, seed: int) -> Outcome:
     with quiet(), planted(plant):
         try:
-            return run_seed(seed, steps, twins=twins)
+            return run_seed(seed, steps, kind=kind)
         finally:
             gc.collect()
 
@@ -58,7 +58,7 @@ def main() -> int:
     started = time.monotonic()
     outcomes: list[Outcome] = []
     seeds = range(options.seed, options.seed + options.seeds)
-    for outcome in _outcomes(partial(_run, options.plant, options.steps, options.twins), seeds, options.jobs):
+    for outcome in _outcomes(partial(_run, options.plant, options.steps, options.kind), seeds, options.jobs):
         outcomes.append(outcome)
         if outcome.violation:
             print(f"seed {outcome.seed}: {outcome.violation}", flush=True)
@@ -76,12 +76,17 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=STEPS, help="faults and work per seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at the same time")
     parser.add_argument("--plant", default="", choices=("", *PLANTS), help="plant a known bug and find it")
-    parser.add_argument("--twins", action="store_true", help="fleets with two leaf nodes of one domain (twins.py)")
+    kinds = parser.add_mutually_exclusive_group()
+    for kind, does in (
+        ("twins", "fleets with two leaf nodes of one domain (twins.py)"),
+        ("edits", "fleets whose consumers, messages, limits and mirrors are removed and changed by hand (edits.py)"),
+    ):
+        kinds.add_argument(f"--{kind}", dest="kind", action="store_const", const=kind, default="", help=does)
     parser.add_argument("--only", default="", help="play only these steps (numbers, separated by commas)")
     parser.add_argument("--whole", action="store_true", help="one seed: show the whole trace, do not shrink what fails")
     parser.add_argument("--verbose", action="store_true", help="one seed: show what the daemons log, too")
     options = parser.parse_args()
-    options.twins = options.twins or options.plant in TWIN_PLANTS
+    options.kind = "twins" if options.plant in TWIN_PLANTS else options.kind
     return options
 
 
@@ -116,20 +121,18 @@ def _sum_up(outcomes: list[Outcome], lasted_s: float, options: argparse.Namespac
 
 def _one(options: argparse.Namespace) -> int:
     """One seed, told to a person."""
-    seed, steps, twins = options.seed, options.steps, options.twins
+    seed, steps, kind = options.seed, options.steps, options.kind
     if options.verbose:
         logging.basicConfig(level=logging.DEBUG, format="           %(message)s")
     only = frozenset(int(each) for each in options.only.split(",")) if options.only else None
     with nullcontext() if options.verbose else quiet(), planted(options.plant):
-        outcome = run_seed(seed, steps, only, twins=twins)
+        outcome = run_seed(seed, steps, only, kind=kind)
         if outcome.violation and not options.whole and only is None:
             print(f"seed {seed}: {outcome.violation}\nshrinking...", flush=True)
-            only = frozenset(
-                shrink(range(steps), lambda kept: bool(run_seed(seed, steps, kept, twins=twins).violation))
-            )
-            outcome = run_seed(seed, steps, only, twins=twins)
+            only = frozenset(shrink(range(steps), lambda kept: bool(run_seed(seed, steps, kept, kind=kind).violation)))
+            outcome = run_seed(seed, steps, only, kind=kind)
     print("schedule:")
-    for planned in plan(seed, steps, twins=twins):
+    for planned in plan(seed, steps, kind=kind):
         if only is None or planned.number in only:
             print(f"  {planned}")
     trace = outcome.trace
@@ -140,7 +143,7 @@ def _one(options: argparse.Namespace) -> int:
     if outcome.violation:
         played = f" --only {','.join(str(each) for each in sorted(only))}" if only is not None else ""
         print(f"seed {seed} violates the model: {outcome.violation}")
-        fleet = " --twins" if twins else ""
+        fleet = f" --{kind}" if kind else ""
         print(f"again: simulate.py --seed {seed} --steps {steps}{fleet}{played} --whole")
         return 1
     print("no violation")

@@ -420,6 +420,32 @@ def test_a_copy_whose_consumer_somebody_deletes_goes_on(tmp_path: Path, retentio
     simulated(tmp_path, play)
 
 
+@pytest.mark.parametrize("kind", ["mirror", "source"])
+def test_a_copy_that_waits_for_room_is_not_forgotten_with_its_consumer(tmp_path: Path, kind: str) -> None:
+    """A copy that does not listen at the moment has not deregistered, whoever deletes its consumer."""
+
+    async def play(pair: Pair) -> None:
+        await pair.start(retention="interest")
+        source = external("ORIGIN", "leaf")
+        await pair.make(pair.hub, "COPY", **({"mirror": source} if kind == "mirror" else {"sources": [source]}))
+        await trio.sleep(2)
+        pair.hub.set_disk_full(True)
+        await pair.publish("in.a", "one")
+        await trio.sleep(1)
+        origin = pair.leaf.stream("ORIGIN")
+        assert origin is not None
+        for name in list(origin.consumers):
+            assert (await pair.leaf.request(f"CONSUMER.DELETE.ORIGIN.{name}"))["success"]
+        await pair.publish("in.a", "two")
+        await trio.sleep(30)
+        assert [status.backlog for status in origin.downstream.statuses()] == [2]
+        pair.hub.set_disk_full(False)
+        await trio.sleep(60)
+        assert pair.held(pair.hub, "COPY") == ["one", "two"]
+
+    simulated(tmp_path, play)
+
+
 def test_a_copy_that_is_back_before_the_link_is_not_forgotten(tmp_path: Path) -> None:
     async def play(pair: Pair) -> None:
         await pair.start(retention="interest")

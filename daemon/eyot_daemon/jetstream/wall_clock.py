@@ -45,6 +45,10 @@ BACK_S_MAX = 10.0
 AGREES_S = 300.0
 
 
+#: Jumps that a stream remembers one by one.
+JUMPS_MAX = 1000
+
+
 class ClockWatch:
     """Detects jumps of the wall clock against the monotonic clock; one object for the server."""
 
@@ -86,6 +90,10 @@ class ClockCredits:
         if self._jumps and self._jumps[-1][0] == last_seq:
             ns += self._jumps.pop()[1]
         self._jumps.append((last_seq, ns))
+        while len(self._jumps) > JUMPS_MAX:
+            # The two oldest are joined so that no message leaves early: some stay longer.
+            (_, oldest_ns), (boundary, next_ns), *rest = self._jumps
+            self._jumps = [(boundary, next_ns + max(oldest_ns, 0)), *rest]
 
     def add(self, last_seq: int, ns: int) -> None:
         """Correct the times of the messages up to `last_seq` by `ns` more."""

@@ -19,6 +19,8 @@ from eyot_wire.jetstream.struct import encode
 from eyot_wire.transform import Transform
 
 LOCAL_API = "$JS.API"
+#: In the metadata of a request: the mirror or source deregisters itself when it is removed (docs/protocol-extensions.md).
+DEREGISTERS_KEY = "eyot.deregisters"
 _FOR_ORIGIN = (b"Nats-Expected-", b"Nats-Batch-")
 _NOT_COPIED = (*_FOR_ORIGIN, HEADER + b":")
 ACK_WAIT_NS = 22 * 3600 * 1_000_000_000
@@ -179,7 +181,7 @@ def consumer_request(
         inactive_threshold=INACTIVE_THRESHOLD_NS,
         direct=True,
         rate_limit_bps=rate_limit_bps,
-        metadata=_who_asks(origin, "mirror" if mirror else "src") | dict(asks or {}),
+        metadata=_who_asks(origin, "mirror" if mirror else "src") | {DEREGISTERS_KEY: "true"} | dict(asks or {}),
         **policy,  # type: ignore[arg-type]
     )
     subject = f"{origin.api}.CONSUMER.CREATE.{origin.stream}"

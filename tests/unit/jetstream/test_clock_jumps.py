@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from eyot_daemon.jetstream.wall_clock import ClockCredits, ClockWatch
+from eyot_daemon.jetstream.wall_clock import JUMPS_MAX, ClockCredits, ClockWatch
 from support.jetstream.fixture import Fixture
 from support.manual_clock import ManualClock
 
@@ -44,6 +45,28 @@ def test_a_jump_is_no_age(fixture: Fixture, years: int) -> None:
     wait(fixture, 40)
     assert payloads(fixture) == [b"after"]
     wait(fixture, 12)
+    assert payloads(fixture) == []
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("years", [30, -2])
+def test_an_age_limit_that_comes_later_knows_the_jumps_before_it(tmp_path: Path, years: int, restarts: bool) -> None:
+    fixture = Fixture(tmp_path)
+    fixture.create()
+    fixture.put(b"s.a", b"before")
+    wait(fixture, 30)
+    fixture.clock.jump(years * YEAR_S)
+    wait(fixture, 1)
+    fixture.put(b"s.a", b"after")
+    if restarts:
+        fixture = fixture.restart()
+    config = {"name": "S", "subjects": ["s.>"], "max_age": HOUR_NS}
+    assert "error" not in fixture.request("STREAM.UPDATE.S", config)
+    wait(fixture, 27)
+    assert payloads(fixture) == [b"before", b"after"]
+    wait(fixture, 5)
+    assert payloads(fixture) == [b"after"]
+    wait(fixture, 29)
     assert payloads(fixture) == []
 
 
@@ -180,6 +203,17 @@ def test_credits_add_up_and_are_forgotten() -> None:
     assert list(credits.segments(11, 30)) == [(20, 4), (30, 0)]
     credits.forget_below(21)
     assert not credits
+
+
+def test_very_many_jumps_let_no_message_leave_early() -> None:
+    chance = Random(7)
+    credits, jumps = ClockCredits(), [(seq, chance.randint(-100, 100)) for seq in range(1, 2 * JUMPS_MAX)]
+    for jump in jumps:
+        credits.jumped(*jump)
+    assert len(list(credits.segments(1, 3 * JUMPS_MAX))) == JUMPS_MAX + 1
+    for seq in range(1, 2 * JUMPS_MAX):
+        exact = sum(ns for last_seq, ns in jumps if seq <= last_seq)
+        assert credits.of(seq) == exact if seq > JUMPS_MAX else credits.of(seq) >= exact
 
 
 ID = {"Nats-Msg-Id": "one"}

@@ -34,6 +34,7 @@ from eyot_daemon.jetstream.downstream.uncertainty import uncertainty_of
 from eyot_daemon.jetstream.downstream.unserved import UnservedDownstreams
 from eyot_store.errors import StoreError
 from eyot_sync.sourcing import reported_time
+from eyot_sync.sourcing.origin import DEREGISTERS_KEY
 from eyot_wire.jetstream.forget_downstream import ForgetRequest
 from eyot_wire.status import SyncStatus
 
@@ -388,8 +389,12 @@ class DownstreamTracker:
         return "" if downstream is None else downstream.name
 
     def deleted_on_request(self, consumer: HiddenConsumer) -> None:
-        """Note that this consumer is being deleted: its downstream is forgotten if it stops listening, too."""
-        self._unserved.deleted(consumer.config.deliver_subject.encode())
+        """Note that this consumer is being deleted: its downstream is forgotten if it stops listening, too.
+
+        An Eyot mirror or source is not: it deregisters itself when it is removed.
+        """
+        config = consumer.config
+        self._unserved.deleted(config.deliver_subject.encode(), deregisters=DEREGISTERS_KEY not in config.metadata)
 
     def _forget_listener(self, deliver: bytes) -> None:
         """Forget the downstream that has stopped listening here, unless it may be a link that was lost.

@@ -5,7 +5,8 @@ downstream would wait up to 20 s for heartbeats. It gets one with an impossible 
 new consumer at once.
 
 A consumer that is deleted on request may be the downstream's own wish: it stops listening then. If it goes on listening,
-somebody else deleted the consumer, and the downstream is told as well.
+somebody else deleted the consumer, and the downstream is told as well. One that does not listen at the moment (its disk is
+full, its policy waits) says nothing by that: only nats-server's mirrors and sources have no other deregistration.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eyot_daemon.jetstream.deliver_subject import idle_heartbeat, interest_of
 
@@ -30,6 +31,13 @@ NEVER_DELIVERED: Final = 1 << 62
 STOPS_WITHIN_S = 0.5
 
 
+class _Deleted(NamedTuple):
+    """A deliver subject whose consumer was deleted on request. `deregisters`: the end of its interest is a deregistration."""
+
+    timer: TimerHandle
+    deregisters: bool
+
+
 class UnservedDownstreams:
     """Watches the deliver subjects of one stream's downstreams. `forget` is called with that of one that does not come back."""
 
@@ -43,7 +51,7 @@ class UnservedDownstreams:
         self._told: set[bytes] = set()
         self._forget = forget
         #: Subjects whose consumer was deleted on request a moment ago. A subset of `_watched`.
-        self._deleted: dict[bytes, TimerHandle] = {}
+        self._deleted: dict[bytes, _Deleted] = {}
         self._dirty = False
 
     def watch(self, wanted: set[bytes]) -> None:
@@ -55,15 +63,19 @@ class UnservedDownstreams:
             interest.watch(subject, self)
         self._watched = wanted
         for subject in self._deleted.keys() - wanted:
-            self._deleted.pop(subject).cancel()
+            self._deleted.pop(subject).timer.cancel()
 
-    def deleted(self, subject: bytes) -> None:
-        """Note that the consumer that delivers to this subject is being deleted on request."""
+    def deleted(self, subject: bytes, *, deregisters: bool) -> None:
+        """Note that the consumer that delivers to this subject is being deleted on request.
+
+        `deregisters`: the downstream is forgotten if it does not listen any more.
+        """
         if not self._stream.account.has_interest(subject):
-            self._forget(subject)
+            if deregisters:
+                self._forget(subject)
         elif subject in self._watched and subject not in self._deleted:
-            wait = partial(self._still_listens, subject)
-            self._deleted[subject] = self._stream.timers.call_later(STOPS_WITHIN_S, wait)
+            timer = self._stream.timers.call_later(STOPS_WITHIN_S, partial(self._still_listens, subject))
+            self._deleted[subject] = _Deleted(timer, deregisters)
 
     def _still_listens(self, subject: bytes) -> None:
         del self._deleted[subject]
@@ -92,8 +104,10 @@ class UnservedDownstreams:
                 )
                 self.tell_to_ask(subject)
         for subject in left:
-            self._deleted.pop(subject).cancel()
-            self._forget(subject)
+            timer, deregisters = self._deleted.pop(subject)
+            timer.cancel()
+            if deregisters:
+                self._forget(subject)
 
     def tell_to_ask(self, deliver: bytes) -> None:
         """Send a heartbeat that the subscriber of a deliver subject must reject: it then requests a new consumer from its position."""

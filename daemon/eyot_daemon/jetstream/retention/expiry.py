@@ -22,7 +22,6 @@ from eyot_wire.go.duration import format_duration
 from eyot_wire.jetstream.model import NS_PER_S
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.ingest.dedupe import IdsMark
     from eyot_daemon.jetstream.stream_core import StreamCore
     from eyot_daemon.jetstream.wall_clock import WallClock
     from eyot_daemon.turn.timers import TimerHandle
@@ -87,11 +86,10 @@ CLOCK_POSITION = b"eyot.clock"
 class Expiry:
     """The timer and tables of one stream."""
 
-    def __init__(self, stream: "StreamCore", wall_clock: "WallClock", ids: "IdsMark") -> None:
+    def __init__(self, stream: "StreamCore", wall_clock: "WallClock") -> None:
         self._stream = stream
         self._log: Log = stream.log
         self._wall_clock = wall_clock
-        self._ids = ids
         self._ttls = TtlTable()
         self._timer: TimerHandle | None = None
         self._age_from = 0  # everything below that is still there never expires by age
@@ -124,10 +122,11 @@ class Expiry:
             self._timer = None
 
     def clock_jumped(self, ns: int) -> None:
-        """Correct for a jump of the wall clock by `ns`, by which no message has aged."""
-        config, ids = self._stream.config, self._ids
-        remembers = config.duplicate_window > 0 and not ids.none_yet
-        if not self._log.state.last_seq or not (config.max_age or config.allow_msg_ttl or remembers):
+        """Correct for a jump of the wall clock by `ns`, by which no message has aged.
+
+        Also where nothing ages at present: an age limit may be set later.
+        """
+        if not self._log.state.last_seq:
             return
         self._credits.jumped(self._log.state.last_seq, ns)
         self._credits.forget_below(self._log.state.first_seq)

@@ -98,7 +98,7 @@ class Stream:
         self.downstream = DownstreamTracker(core, self._consumers, server.wall_clock)
         self.sweep = Sweep(core, lambda: self.retention.unneeded())
         self.retention = self.downstream.retention = Retention(core, self._consumers, self.downstream, self.sweep.begin)
-        self.expiry = Expiry(core, server.wall_clock, self.ids)
+        self.expiry = Expiry(core, server.wall_clock)
         self.schedules = Schedules(core, self.store_scheduled, self.broker.later_turns)
         self.batches = AtomicBatches(core, server.batch_budget)
         self.fast_batches = FastBatches(core, server.batch_budget)
