@@ -125,6 +125,12 @@ def test_names_are_the_fields_words(folder: str) -> None:
     assert not found, "\n".join(found)
 
 
+@pytest.mark.parametrize("folder", [*FOLDERS, "docs", "packaging", "systemd"])
+def test_no_file_has_the_name_of_an_option(folder: str) -> None:
+    """A tool that takes its first argument for the file to write leaves one named `--help`."""
+    assert not [path for path in (TOP / folder).rglob("-*") if path.is_file()]
+
+
 def test_documents_and_targets_have_the_fields_words() -> None:
     documents = [path.relative_to(TOP) for path in (TOP / "docs").rglob("*.*") if path.parent.name != "decisions"]
     assert len(documents) > 30
