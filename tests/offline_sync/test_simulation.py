@@ -22,7 +22,7 @@ SEEDS = (*range(1, 7), 162, 240, 401, 417, 493, 707, 1406, 1642, 1762, 1782, 220
 TWIN_SEEDS = range(1, 7)
 #: Fleets whose operators remove and change what they had better left alone (`edits.py`). In 18 and 39 consumers of copies that do not
 #: listen at the moment are deleted; in 220 an age limit is set after a clock has leapt.
-EDIT_SEEDS = (1, 2, 3, 18, 39, 220)
+EDIT_SEEDS = (1, 18, 39, 220)
 #: `docs/lab/simulation.md` says within how many seeds each is usually found.
 PLANT_SEEDS_MAX = 100
 TWIN_PLANT_SEEDS_MAX = 20

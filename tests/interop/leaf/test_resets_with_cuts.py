@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -26,20 +25,15 @@ PEERS = {
 STEPS = [b".API.CONSUMER.CREATE.R", b"consumer_create_response", b".API.STREAM.INFO.R", b"stream_info_response"]
 #: An eyotd answers this along with the consumer.
 STEPS_OF_NATS_SERVER = [b".API.STREAM.MSG.GET.R", b"stream_msg_get_response"]
-#: Between two eyotds everything; each kind and each reset beside nats-server once at least. Every mirror of nats-server skips.
+#: Each kind and each reset, and each pairing with nats-server once. Every mirror of nats-server skips.
 CASES = [
-    *(
-        ("eyotd-from-eyotd", *case)
-        for case in product(["source", "mirror", "mirror that skips"], ["re-created", "restored"])
-    ),
-    ("hub-from-nats-server", "source", "restored"),
+    ("eyotd-from-eyotd", "source", "re-created"),
+    ("eyotd-from-eyotd", "mirror", "restored"),
+    ("eyotd-from-eyotd", "mirror that skips", "re-created"),
+    ("eyotd-from-eyotd", "mirror that skips", "restored"),
     ("hub-from-nats-server", "mirror", "re-created"),
-    ("hub-from-nats-server", "mirror that skips", "restored"),
-    ("leaf-from-nats-server", "source", "re-created"),
-    ("leaf-from-nats-server", "mirror", "restored"),
-    ("leaf-from-nats-server", "mirror that skips", "re-created"),
-    ("nats-server-from-eyotd", "source", "restored"),
-    ("nats-server-from-eyotd", "mirror", "re-created"),
+    ("leaf-from-nats-server", "source", "restored"),
+    ("nats-server-from-eyotd", "mirror", "restored"),
 ]
 BASE, LOST, NEW = 100, 100, 400
 
