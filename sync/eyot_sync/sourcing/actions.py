@@ -62,7 +62,7 @@ class Skip(Struct, frozen=True):
 
 
 class Release(Struct, frozen=True):
-    """Notify the origin that this consumer is abandoned, so that it releases the consumer's messages."""
+    """Delete this abandoned consumer at the origin. The deregistration, which lets go of what was kept, follows by itself."""
 
     subject: bytes
 

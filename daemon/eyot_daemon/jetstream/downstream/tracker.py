@@ -397,10 +397,7 @@ class DownstreamTracker:
         self._unserved.deleted(config.deliver_subject.encode(), deregisters=DEREGISTERS_KEY not in config.metadata)
 
     def _forget_listener(self, deliver: bytes) -> None:
-        """Forget the downstream that has stopped listening here, unless it may be a link that was lost.
-
-        Then its deregistration follows when the link is up.
-        """
+        """Forget the downstream that has stopped listening here, unless its link was lost: then it may come back."""
         those = [(key, each) for key, each in self._downstreams.items() if each.deliver == deliver]
         self._drop([key for key, each in those if not each.via and self._statuses.is_linked(each)])
 
