@@ -158,7 +158,7 @@ class Forwarder:
         context = self._context
         begins_after = stream.log.committed_seq if context.options.start == "new" else 0
         filters = context.rules.filters
-        after = stream.downstream.bridge_reads(context.options.name, filters, self, begins_after)
+        after = stream.downstream.bridges.begin(context.options.name, filters, self, begins_after)
         self._stream = stream
         self._progress = Progress(after)
         self._recorded = after
@@ -177,7 +177,7 @@ class Forwarder:
             self._record()
         if self._stored in stream.when_stored:
             stream.when_stored.remove(self._stored)
-        stream.downstream.bridge_left(self._context.options.name)
+        stream.downstream.bridges.left(self._context.options.name)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -404,7 +404,7 @@ class Forwarder:
             self._log_trouble(f"the position in {printable(self.name)} cannot be written: {failure}")
             self._context.broker.timers.call_later(STORE_PAUSE_S, lambda: self._commit_again(stream, planned))
 
-        stream.downstream.bridge_confirmed(self._context.options.name, seq, losses, self._stage_ids, settled)
+        stream.downstream.bridges.confirmed(self._context.options.name, seq, losses, self._stage_ids, settled)
 
     def _commit_again(self, stream: Stream, planned: list[Entry]) -> None:
         if self._stream is stream and stream.live:

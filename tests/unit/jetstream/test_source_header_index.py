@@ -173,9 +173,9 @@ def test_a_mirror_is_told_what_changed(tmp_path: Path) -> None:
         "flow_control": True,
         "idle_heartbeat": 10**9,
     }
-    assert not fixture.stream("T").downstream.mirrored
+    assert not fixture.stream("T").downstream.records.mirrored
     answer = fixture.add_ephemeral("T", **config, metadata={"eyot.origins": "?"})
-    assert fixture.stream("T").downstream.mirrored
+    assert fixture.stream("T").downstream.records.mirrored
     told = read_position_update(answer["config"]["metadata"]["eyot.origins"])
     assert told == PositionUpdate(1, {b"A > >": Position(1, "a"), b"B > >": Position(2, "b")}, whole=True)
     assert told_since() is None

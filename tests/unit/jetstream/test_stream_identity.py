@@ -92,7 +92,9 @@ def test_which_lost_requests_are_refused(
 ) -> None:
     """A refused 2.15 repeats without the identity that it has: not if a stream may have been created again meanwhile."""
     trackers: Any = [
-        SimpleNamespace(known=each, missed=each, confirmed_at_ns=30 if each else 0, created_ns=at)
+        SimpleNamespace(
+            records=SimpleNamespace(known=each, confirmed_at_ns=30 if each else 0), missed=each, created_ns=at
+        )
         for at, each in zip(created, known, strict=True)
     ]
     assert messages_missed(trackers, compares_identities=False) is by_plain

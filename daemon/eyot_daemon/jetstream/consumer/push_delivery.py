@@ -154,7 +154,7 @@ class PushDelivery(Delivery):
         self.upstream_positions: UpstreamPositions | None = None
         if asks_upstream_positions(config):
             self.upstream_positions = UpstreamPositions(consumer.stream.log)
-            downstream.asked_by_mirror()
+            downstream.records.asked_by_mirror()
         interest_of(self.account).watch(self._subject, self)
 
     @property

@@ -15,7 +15,7 @@ def messages_missed(copied: Iterable[DownstreamTracker], *, compares_identities:
     """
     copied = list(copied)
     if compares_identities:
-        heard_ns = max((one.confirmed_at_ns for one in copied), default=0)
-        if any(not one.known and one.created_ns > heard_ns for one in copied):
+        heard_ns = max((one.records.confirmed_at_ns for one in copied), default=0)
+        if any(not one.records.known and one.created_ns > heard_ns for one in copied):
             return False
-    return any(one.missed for one in copied) or (bool(copied) and not any(one.known for one in copied))
+    return any(one.missed for one in copied) or (bool(copied) and not any(one.records.known for one in copied))

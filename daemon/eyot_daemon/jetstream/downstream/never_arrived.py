@@ -23,6 +23,7 @@ from eyot_store.log.removals import UNWATCHED
 from eyot_wire.status import NeverArrivedStatus
 
 if TYPE_CHECKING:
+    from eyot_daemon.jetstream.downstream.deliveries import Deliveries
     from eyot_daemon.jetstream.downstream.downstream import Delivered
     from eyot_daemon.jetstream.stream_core import StreamCore
     from eyot_store import Log
@@ -209,10 +210,6 @@ class Readers(Protocol):
         """Return a downstream's name for people."""
         ...
 
-    def still_sending(self, key: bytes) -> list[Delivered]:
-        """Return the states of the consumers that a downstream reads at present."""
-        ...
-
     def request_again(self, key: bytes) -> None:
         """Make a downstream request messages again from where it stands."""
         ...
@@ -221,9 +218,10 @@ class Readers(Protocol):
 class NeverArrived:
     """The losses of one stream's downstreams, by the keys of their records."""
 
-    def __init__(self, stream: StreamCore, downstream: Readers, met: Iterable[bytes]) -> None:
+    def __init__(self, stream: StreamCore, downstream: Readers, deliveries: Deliveries, met: Iterable[bytes]) -> None:
         self._stream = stream
         self._downstream = downstream
+        self._deliveries = deliveries
         positions = stream.log.positions()
         self._committed = {
             key.removeprefix(LOST_KEY): _decode(value) for key, value in positions.items() if key.startswith(LOST_KEY)
@@ -313,7 +311,7 @@ class NeverArrived:
         for key, lacks in self._downstream.lacking(first, last, subject):
             note = self._note(txn)
             if key not in note.before:
-                sending = self._downstream.still_sending(key)
+                sending = self._deliveries.at_present(key)
                 note.before[key] = lacks.first, [state for state in sending if state.delivered_sseq < lacks.first]
             note.add(key, Open(why, lacks.first, lacks.last, lacks.messages), sent=lacks.sent)
 
@@ -369,7 +367,7 @@ class NeverArrived:
 
         The removal began at `first`. A consumer of `states` that skipped the messages meanwhile does not send them any more.
         """
-        passed = [one for one in self._downstream.still_sending(key) if one in states and one.delivered_sseq >= first]
+        passed = [one for one in self._deliveries.at_present(key) if one in states and one.delivered_sseq >= first]
         if passed:
             self._passed_over[key] = passed
             self._downstream.request_again(key)

@@ -5,8 +5,7 @@ when it has everything that was sent before it (an Eyot downstream: on flash), s
 to the request. The request is sent when half of the window is full, as in nats-server, and also a second after a
 delivery. A downstream that returns with a request for what it had confirmed (it was restored from a backup, for
 example) no longer has it: its record is set back. Streams with work-queue or interest retention remove a message when
-it is confirmed, not when it is delivered, and keep it for a downstream that is away. Confirmed positions are among the
-stream's positions: they survive restarts and lost links.
+it is confirmed, not when it is delivered, and keep it for a downstream that is away.
 """
 
 from __future__ import annotations
@@ -17,20 +16,19 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from msgspec.structs import replace
 
+from eyot_daemon.jetstream.downstream.bridges import BridgeDownstreams
+from eyot_daemon.jetstream.downstream.deliveries import Deliveries
 from eyot_daemon.jetstream.downstream.downstream import (
     BRIDGE,
     LOCAL,
-    RECORD_KEY,
     Downstream,
     asked_after,
-    decode_record,
     downstream_behind,
-    encode_record,
     with_location,
 )
 from eyot_daemon.jetstream.downstream.never_arrived import Lacks, NeverArrived, counted_of
+from eyot_daemon.jetstream.downstream.records import DownstreamRecords
 from eyot_daemon.jetstream.downstream.status import DownstreamStatuses, Present
-from eyot_daemon.jetstream.downstream.uncertainty import uncertainty_of
 from eyot_daemon.jetstream.downstream.unserved import UnservedDownstreams
 from eyot_store.errors import StoreError
 from eyot_sync.sourcing import reported_time
@@ -39,7 +37,7 @@ from eyot_wire.jetstream.forget_downstream import ForgetRequest
 from eyot_wire.status import SyncStatus
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.downstream.downstream import BridgeReader, Delivered, HiddenConsumer
+    from eyot_daemon.jetstream.downstream.downstream import HiddenConsumer
     from eyot_daemon.jetstream.stream_core import CommitCallback, ConsumerPort, StreamCore
     from eyot_daemon.jetstream.wall_clock import WallClock
     from eyot_store.txn import Txn
@@ -82,64 +80,27 @@ class DownstreamTracker:
         self._stream = stream
         self._consumers = consumers
         self._wall_clock = wall_clock
-        self._broker = stream.account.broker
-        positions = stream.log.positions()
-        self._downstreams = {
-            key: decode_record(value) for key, value in positions.items() if key.startswith(RECORD_KEY)
-        }
-        #: Keys of the records that are on flash.
-        self._written = set(self._downstreams)
-        # Met while the disk was full.
-        for key, value in stream.store.spare_positions.of(stream.log.id).items():
-            if key.startswith(RECORD_KEY):
-                self._downstreams.setdefault(key, decode_record(value))
-        self._uncertain = uncertainty_of(stream.store)
-        # Downstreams with an uncertain position, until they resume.
-        self._to_confirm = set(self._downstreams) if self._uncertain.at_start else set()
-        for key in self._to_confirm:
-            self._uncertain.begin((stream.log.id, key))
+        self.records = DownstreamRecords(stream, self.watch)
+        self._deliveries = Deliveries(stream.log.committed_seq, consumers, self.records.items())
         self._unserved = UnservedDownstreams(stream, consumers, self._forget_listener)
         #: Downstreams that must resume again, with what they had confirmed.
         self._suspect_resume: dict[bytes, int] = {}
-        self._has_mirror = any(downstream.kind == "mirror" for downstream in self._downstreams.values())
-        # What each was sent before the consumers of `_sending`: before this start anything stored, if it was reading
-        # then.
-        stored = stream.log.committed_seq
-        self._sent = {key: stored if each.sent is None else each.sent for key, each in self._downstreams.items()}
-        #: Of each the states of the consumers that it reads or read last.
-        self._sending: dict[bytes, list[Delivered]] = {}
-        #: Sequence after which each downstream requested messages last.
-        self._requested_after: dict[bytes, int] = {}
-        #: The bridges that read this stream at present.
-        self._bridges: dict[bytes, BridgeReader] = {}
         #: When each withdrew its confirmation, monotonic seconds.
         self._retracted_at: dict[bytes, float] = {}
-        self.never_arrived = NeverArrived(stream, self, self._downstreams)
+        self.never_arrived = NeverArrived(stream, self, self._deliveries, [key for key, _ in self.records.items()])
         self.never_arrived.watch()
+        self.bridges = BridgeDownstreams(stream, self.records, self._deliveries, self.never_arrived, self._release)
         self._statuses = DownstreamStatuses(stream, self.never_arrived)
 
     def start(self) -> None:
         """Start with the stream. Downstreams that were reading when this server stopped were sent at most what is stored now."""
-        for key, downstream in self._downstreams.items():
+        for key, downstream in self.records.items():
             if downstream.sent is None:
-                self._stage_record(key, replace(downstream, sent=self._sent[key]), self._stream.store.begin())
+                self.records.stage(
+                    key, replace(downstream, sent=self._deliveries.upto(key)), self._stream.store.begin()
+                )
         self.never_arrived.start()
         self.watch()
-
-    @property
-    def known(self) -> bool:
-        """Return whether any downstream has confirmed anything."""
-        return bool(self._downstreams)
-
-    @property
-    def confirmed_seq(self) -> int:
-        """Return the highest sequence that any downstream has confirmed."""
-        return max((each.seq for each in self._downstreams.values()), default=0)
-
-    @property
-    def confirmed_at_ns(self) -> int:
-        """Return when a downstream confirmed something last, ns since 1970; 0: never."""
-        return max((each.at_ns for each in self._downstreams.values()), default=0)
 
     @property
     def created_ns(self) -> int:
@@ -147,42 +108,9 @@ class DownstreamTracker:
         return self._stream.log.created_ns
 
     @property
-    def is_single(self) -> bool:
-        """Return whether there is one downstream, and its record is certain."""
-        return len(self._downstreams) == 1 and not self._to_confirm
-
-    @property
-    def mirrored(self) -> bool:
-        """Return whether there is a mirror, which may be promoted to this stream's place."""
-        return self._has_mirror
-
-    def asked_by_mirror(self) -> None:
-        """Note a mirror's request; it may not be subscribed yet."""
-        self._has_mirror = True
-
-    @property
     def missed(self) -> bool:
         """Return whether a downstream has no consumer at present, or is not subscribed to it."""
-        return any(not self._reads(each) for each in self._downstreams.values())
-
-    def wants(self, subject: bytes) -> bool:
-        """Return whether a downstream replicates this subject."""
-        return any(downstream.copies(subject) for downstream in self._downstreams.values())
-
-    def needs(self, seq: int, subject: bytes) -> bool:
-        """Return whether a downstream replicates this message and has not confirmed it."""
-        return any(
-            (seq > downstream.seq or key in self._to_confirm or not downstream.takes(seq))
-            and downstream.copies(subject)
-            for key, downstream in self._downstreams.items()
-        )
-
-    def has(self, seq: int, subject: bytes) -> bool:
-        """Return whether a downstream has confirmed this message."""
-        return any(
-            seq <= downstream.seq and downstream.takes(seq) and downstream.copies(subject)
-            for downstream in self._downstreams.values()
-        )
+        return any(not self._reads(each) for each in self.records.values())
 
     def is_uncertain(self, consumer: HiddenConsumer) -> bool:
         """Return whether the subscriber of a hidden consumer must resume once more (`SuspectResume`).
@@ -191,13 +119,13 @@ class DownstreamTracker:
         confirmed.
         """
         key, found = self._downstream(consumer)
-        known = self._downstreams.get(key)
+        known = self.records.get(key)
         begins_after = consumer.state.delivered_sseq
         had = self._suspect_resume.pop(key, None)
         if known is None or not found.is_cluster or found.kind != "source" or known.deliver == found.deliver:
             return False
         if had is not None and begins_after >= had:
-            self._stage_record(key, replace(known, seq=had), self._stream.store.begin())
+            self.records.stage(key, replace(known, seq=had), self._stream.store.begin())
         if had is not None or begins_after >= known.seq:
             return False
         log.info(
@@ -205,7 +133,7 @@ class DownstreamTracker:
             self._stream.name, known.kind, known.peer, begins_after, known.seq,
         )  # fmt: skip
         self._suspect_resume[key] = known.seq
-        self._stage_record(key, replace(known, seq=begins_after), self._stream.store.begin())
+        self.records.stage(key, replace(known, seq=begins_after), self._stream.store.begin())
         return True
 
     def reading(self, consumer: HiddenConsumer, go_on: Callable[[], None]) -> None:
@@ -217,13 +145,11 @@ class DownstreamTracker:
         stream = self._stream
         key, found = self._downstream(consumer)
         begins_after = consumer.state.delivered_sseq
-        known = self._downstreams.get(key)
-        sent = self._sent[key] = self._sent_upto(key)
+        known = self.records.get(key)
         if found.peer != LOCAL:
             self._wall_clock.heard(consumer.config.metadata.get(reported_time.KEY, ""))
-        others = [each for each in self.still_sending(key) if each is not consumer.state]
-        self._sending[key] = [*others, consumer.state]
-        if known is not None and known.deliver == found.deliver and key not in self._to_confirm:
+        sent = self._deliveries.begin(key, consumer.state)
+        if known is not None and known.deliver == found.deliver and not self.records.is_doubted(key):
             self._begin(key, known, stream.store.begin(), go_on)
             return
         txn = stream.store.begin()
@@ -233,139 +159,72 @@ class DownstreamTracker:
             by_seq = consumer.config.deliver_policy in ("all", "by_start_sequence")
             self.never_arrived.met(key, min(asked_after(consumer), begins_after) if by_seq else begins_after, txn)
             found.at_ns = self._stream.clock.now_ns()
-            self._stage_record(key, with_location(stream.log, found, consumer, sent), txn, lambda _: go_on())
+            self.records.stage(key, with_location(stream.log, found, consumer, sent), txn, lambda _: go_on())
             return
         # A new request; the downstream no longer has what it requests again.
-        self._to_confirm.discard(key)
+        self.records.resumed(key)
         if begins_after < known.seq:
             self._retracted_at[key] = self._stream.clock.monotonic()
         where = {"peer": found.peer, "via": found.via, "is_cluster": found.is_cluster}
         known = replace(known, deliver=found.deliver, seq=min(known.seq, begins_after), **where)
-        self._requested_after[key] = begins_after
+        self._deliveries.requested(key, begins_after)
         self.never_arrived.asked_after(key, min(asked_after(consumer), begins_after), txn)
         self._begin(key, with_location(stream.log, known, consumer, sent), txn, go_on)
 
     def _begin(self, key: bytes, downstream: Downstream, txn: Txn, go_on: Callable[[], None]) -> None:
         """Record that a downstream reads, with the changes in `txn`."""
         if downstream.sent is None:
-            self._stage_record(key, downstream, txn)
+            self.records.stage(key, downstream, txn)
             go_on()
             return
 
         def settle(failure: StoreError | None) -> None:
             if failure is not None:
-                self._uncertain.begin((self._stream.log.id, key))  # the stored record has less than what will be sent
+                self.records.doubt(key)  # the stored record has less than what will be sent
             go_on()
 
-        self._stage_record(key, replace(downstream, sent=None), txn, settle)
+        self.records.stage(key, replace(downstream, sent=None), txn, settle)
 
     def left(self, consumer: HiddenConsumer) -> None:
         """Note that the subscriber left: later messages were not sent to that downstream."""
         stream = self._stream
-        key = next((key for key, states in self._sending.items() if consumer.state in states), b"")
-        downstream = self._downstreams.get(key)
-        if downstream is not None and downstream.sent is None and stream.live and not self.still_sending(key):
-            self._stage_record(key, replace(downstream, sent=self._sent_upto(key)), stream.store.begin())
-
-    def still_sending(self, key: bytes) -> list[Delivered]:
-        """Return the states of the consumers that this downstream reads at present."""
-        if key in self._bridges:
-            return [self._bridges[key]]
-        hidden = [cast("HiddenConsumer", each) for each in self._consumers.values() if each.config.direct]
-        active = {id(each.state) for each in hidden if each.push is not None and each.push.active}
-        return [state for state in self._sending.get(key, ()) if id(state) in active]
-
-    def _sent_upto(self, key: bytes, *, since_request: bool = False) -> int:
-        """Return the last sequence sent to a downstream, as far as is known.
-
-        With `since_request`, what was sent before the last request counts only as far as that request confirms it.
-        """
-        known = self._requested_after if since_request and key in self._requested_after else self._sent
-        return max([known.get(key, 0), *(state.delivered_sseq for state in self._sending.get(key, ()))])
+        key = self._deliveries.reader_of(consumer.state)
+        downstream = self.records.get(key)
+        if downstream is not None and downstream.sent is None and stream.live and not self._deliveries.at_present(key):
+            self.records.stage(key, replace(downstream, sent=self._deliveries.upto(key)), stream.store.begin())
 
     def _nameless(self, found: Downstream, begins_after: int, txn: Txn) -> tuple[int, int]:
         """Merge the record from before a downstream named its stream; return what it has, and what it was sent."""
         before = replace(found, target="").key
-        known = self._downstreams.pop(before, None) if found.target else None
+        known = self.records.renamed(before, txn) if found.target else None
         if known is None:
             return 0, 0
-        self._stream.log.delete_position(txn, before)
-        self._written.discard(before)
         self.never_arrived.move(before, found.key, txn)
-        return min(begins_after, known.seq), self._sent_upto(before)
-
-    # -- bridges -----------------------------------------------------------------------------------------------------
-
-    def bridge_reads(self, name: str, filters: tuple[bytes, ...], bridge: BridgeReader, begins_after: int) -> int:
-        """Serve a bridge, which reads this stream's log itself; return after which sequence: `begins_after` if it is new."""
-        stream, txn = self._stream, self._stream.store.begin()
-        found = Downstream(name, "", BRIDGE, filters)
-        key = found.key
-        known = self._downstreams.get(key)
-        if known is None:
-            found.seq = found.begun = begins_after
-            found.at_ns = stream.clock.now_ns()
-            self.never_arrived.met(key, begins_after, txn)
-        else:
-            found = replace(known, filters=filters, seq=min(known.seq, stream.log.state.last_seq))
-            self.never_arrived.asked_after(key, found.seq, txn)
-        self._bridges[key] = bridge
-        self._to_confirm.discard(key)
-        self._sending[key] = [bridge]
-        self._requested_after[key] = found.seq
-        self._stage_record(key, found, txn)
-        return found.seq
-
-    def bridge_left(self, name: str) -> None:
-        """Note that a bridge does not read any more. Its position stays until it is forgotten."""
-        self._bridges.pop(Downstream(name, "", BRIDGE, ()).key, None)
-
-    def bridge_confirmed(
-        self,
-        name: str,
-        seq: int,
-        skipped: Iterable[tuple[str, int]],
-        stage: Callable[[Txn], None],
-        done: CommitCallback,
-    ) -> None:
-        """Note that a bridge's remote has everything up to `seq`, but for `skipped`, each with the reason; `stage` adds to the transaction."""
-        stream = self._stream
-        key = Downstream(name, "", BRIDGE, ()).key
-        known = self._downstreams.get(key) or Downstream(name, "", BRIDGE, ())
-        now_ns, txn = stream.clock.now_ns(), stream.store.begin()
-        for why, each in skipped:
-            self.never_arrived.skipped(key, why, each, txn)
-        found = replace(known, seq=max(seq, known.seq), at_ns=now_ns)
-        elapsed_s = (now_ns - known.at_ns) / 1e9
-        found.rate = (found.seq - known.seq) / elapsed_s if elapsed_s > 0 and found.seq > known.seq else 0.0
-        # The retention asks whether the bridge has what is confirmed.
-        self._downstreams[key] = found
-        self.never_arrived.confirmed(key, found.seq, txn)
-        self.retention.confirmed(max(known.seq, known.begun) + 1, found.seq, txn)
-        stage(txn)
-        self._stage_record(key, found, txn, done, before=known)
+        return min(begins_after, known.seq), self._deliveries.upto(before)
 
     # -- backlogs ----------------------------------------------------------------------------------------------------
 
     def unconfirmed_from(self) -> Iterator[int]:
         """Yield for each downstream the first sequence that it may lack."""
-        for key, downstream in self._downstreams.items():
+        for key, downstream in self.records.items():
             yield min(first for first, _ in self._unconfirmed(key, downstream))
 
     def _unconfirmed(self, key: bytes, downstream: Downstream) -> list[tuple[int, int]]:
         """Return the unconfirmed sequences of a downstream whose loss is still undecided, as (first, last)."""
-        if key in self._to_confirm:
+        if self.records.is_doubted(key):
             return [(1, _NO_END)]
         rest = (max(downstream.seq, downstream.begun, downstream.ahead) + 1, _NO_END)
         return [(downstream.ahead_from + 1, downstream.ahead), rest] if downstream.ahead else [rest]
 
     def lacking(self, first: int, last: int, subject: bytes | None) -> Iterator[tuple[bytes, Lacks]]:
         """Yield what readers have not confirmed of the messages from `first` to `last`: one on `subject`, or all (None)."""
-        for key, downstream in self._downstreams.items():
+        for key, downstream in self.records.items():
             if subject is not None and not downstream.copies(subject):
                 continue
             sent = (
-                self._stream.log.committed_seq if key in self._to_confirm else self._sent_upto(key, since_request=True)
+                self._stream.log.committed_seq
+                if self.records.is_doubted(key)
+                else self._deliveries.upto(key, since_request=True)
             )
             for low, high in self._unconfirmed(key, downstream):
                 begin, end = max(first, low), min(last, high)
@@ -378,14 +237,15 @@ class DownstreamTracker:
 
     def request_again(self, key: bytes) -> None:
         """Make a downstream request messages again from where it stands."""
-        if key in self._bridges:
-            self._bridges[key].read_again()
-        else:
-            self.tell_to_ask(self._downstreams[key].deliver)
+        downstream = self.records.get(key)
+        if key in self._deliveries.bridges:
+            self._deliveries.bridges[key].read_again()
+        elif downstream is not None:
+            self.tell_to_ask(downstream.deliver)
 
     def name_of(self, key: bytes) -> str:
         """Return a downstream's name for people; "" if unknown."""
-        downstream = self._downstreams.get(key)
+        downstream = self.records.get(key)
         return "" if downstream is None else downstream.name
 
     def deleted_on_request(self, consumer: HiddenConsumer) -> None:
@@ -398,8 +258,8 @@ class DownstreamTracker:
 
     def _forget_listener(self, deliver: bytes) -> None:
         """Forget the downstream that has stopped listening here, unless its link was lost: then it may come back."""
-        those = [(key, each) for key, each in self._downstreams.items() if each.deliver == deliver]
-        self._drop([key for key, each in those if not each.via and self._statuses.is_linked(each)])
+        those = [(key, each) for key, each in self.records.items() if each.deliver == deliver]
+        self._drop([key for key, each in those if not each.via and self._statuses.is_linked(each)], lambda _: None)
 
     def forget_those(self, asked: ForgetRequest, done: Callable[[int, int, StoreError | None], None]) -> None:
         """Forget matching downstreams that will not return.
@@ -407,7 +267,7 @@ class DownstreamTracker:
         `done` receives how many were forgotten, and how many were kept because they read at present, when that is on
         flash. With `lost`, only their losses are cleared.
         """
-        fit = {key: downstream for key, downstream in self._downstreams.items() if downstream.is_meant_by(asked)}
+        fit = {key: downstream for key, downstream in self.records.items() if downstream.is_meant_by(asked)}
         if asked.lost:
             self._forget_lost(fit, done)
             return
@@ -422,8 +282,7 @@ class DownstreamTracker:
         for key, downstream in readers.items():
             self.never_arrived.forget(key, txn)
             begun = max(downstream.begun, downstream.ahead)
-            self._downstreams[key] = downstream = replace(downstream, begun=begun, ahead_from=0, ahead=0)
-            self._stream.log.put_position(txn, key, encode_record(downstream))
+            self.records.put(key, replace(downstream, begun=begun, ahead_from=0, ahead=0), txn)
         self._stream.store.submit(txn, lambda failure: done(len(readers), 0, failure))
         self.watch()
 
@@ -432,38 +291,24 @@ class DownstreamTracker:
 
     def _reads(self, downstream: Downstream) -> bool:
         if downstream.kind == BRIDGE:
-            return downstream.key in self._bridges
+            return downstream.key in self._deliveries.bridges
         return self._unserved.is_served(downstream.deliver) and self._stream.account.has_interest(downstream.deliver)
 
-    def _drop(self, keys: list[bytes], done: CommitCallback | None = None) -> None:
+    def _drop(self, keys: list[bytes], done: CommitCallback) -> None:
         """Remove these downstreams, and the messages that were kept for them only."""
-        stream = self._stream
-        dropped = {key: self._downstreams.pop(key) for key in keys}
 
-        def settle(failure: StoreError | None) -> None:
-            if failure is not None:
-                self._downstreams = dropped | self._downstreams
-                self.watch()
-            for key in dropped if failure is None else ():
-                if key not in self._downstreams:
-                    self._written.discard(key)
-                    stream.store.spare_positions.remove(stream.log.id, key)
-                    self._to_confirm.discard(key)
-                    self._uncertain.end((stream.log.id, key))
-            if done is not None:
-                done(failure)
-
-        txn = stream.store.begin()
-        for key in keys:
-            stream.log.delete_position(txn, key)
-            self.never_arrived.forget(key, txn)
-        if keys:
+        def also(txn: Txn) -> None:
+            for key in keys:
+                self.never_arrived.forget(key, txn)
             self.retention.drop_unneeded(txn)
-            stream.store.submit(txn, settle)
-            self.watch()
+
+        if keys:
+            self.records.drop(keys, also, done)
         else:
-            stream.store.abort(txn)
-            settle(None)
+            done(None)
+
+    def _release(self, first: int, last: int, txn: Txn) -> None:
+        self.retention.confirmed(first, last, txn)
 
     def confirmed(self, consumer: HiddenConsumer, seq: int) -> None:
         """Note that a consumer's downstream has everything up to `seq`.
@@ -472,7 +317,7 @@ class DownstreamTracker:
         """
         stream = self._stream
         key, found = self._downstream(consumer)
-        known = self._downstreams.get(key)
+        known = self.records.get(key)
         if known is not None:
             if seq <= known.ahead or self.never_arrived.was_passed_over(consumer.state):
                 return  # it answers for messages that it, or its consumer, skipped
@@ -489,7 +334,7 @@ class DownstreamTracker:
                 done, found.begun = max(known.seq, known.begun), known.begun
                 elapsed_s = (found.at_ns - known.at_ns) / 1e9
                 found.rate = (found.seq - known.seq) / elapsed_s if elapsed_s > 0 and found.seq > known.seq else 0.0
-        self._downstreams[key] = found
+        self.records.assume(key, found)
         txn = stream.store.begin()
         self.never_arrived.confirmed(key, found.seq, txn)
         if stream.config.retention != "limits":
@@ -498,7 +343,7 @@ class DownstreamTracker:
             assert consumer.push is not None
             # What earlier consumers sent, which it has: it resumes after it.
             self.retention.confirmed(done + 1, min(consumer.push.begun_after, found.seq), txn, by)
-        self._stage_record(
+        self.records.stage(
             key, found, txn, lambda error: consumer.acks.give_back(settled) if error else None, before=known
         )
 
@@ -526,51 +371,10 @@ class DownstreamTracker:
                 seq = min(seq, hidden.push.confirmed_sseq)
         return seq
 
-    def _stage_record(
-        self,
-        key: bytes,
-        downstream: Downstream,
-        txn: Txn,
-        done: CommitCallback | None = None,
-        before: Downstream | None = None,
-    ) -> None:
-        """Store a downstream's record with the changes in `txn`. `before`: its previous record."""
-        stream = self._stream
-        before = before or self._downstreams.get(key)
-        if before is not None and (downstream.seq < before.seq or downstream.ahead < before.ahead):
-            self._uncertain.begin((stream.log.id, key))
-        self._downstreams[key] = downstream
-        self._has_mirror = self._has_mirror or downstream.kind == "mirror"
-        stream.log.put_position(txn, key, encode_record(downstream))
-
-        def settle(failure: StoreError | None) -> None:
-            if failure is not None and self._downstreams.get(key) is downstream:
-                # Confirmed positions are confirmed again; losses stay.
-                downstream.seq = min(downstream.seq, before.seq if before is not None else 0)
-                self.never_arrived.watch()
-                if key not in self._written:
-                    self._keep_aside(key, downstream)
-            elif self._downstreams.get(key) is downstream and key not in self._to_confirm:
-                self._uncertain.end((stream.log.id, key))
-            if failure is None:
-                self._written.add(key)
-                stream.store.spare_positions.remove(stream.log.id, key)
-            if done is not None:
-                done(failure)
-
-        stream.store.submit(txn, settle)
-        self.watch()
-
-    def _keep_aside(self, key: bytes, downstream: Downstream) -> None:
-        """Make a new downstream known after a power cut although its record cannot be stored: it lacks what leaves until it asks."""
-        stream = self._stream
-        if not stream.store.spare_positions.put(stream.log.id, key, encode_record(downstream)):
-            log.warning("%s: %s is not known after a power cut: the disk is full", stream.name, downstream.name)
-
     def watch(self) -> None:
         """Watch interest in the deliver subjects, and removals of unconfirmed messages."""
         self.never_arrived.watch()
-        self._unserved.watch({each.deliver for each in self._downstreams.values() if each.deliver})
+        self._unserved.watch({each.deliver for each in self.records.values() if each.deliver})
 
     def tell_to_ask(self, deliver: bytes) -> None:
         """Make the downstream on a deliver subject request a new consumer from its position."""
@@ -584,17 +388,15 @@ class DownstreamTracker:
         """Forget all downstreams with the deleted stream, unless the deletion failed."""
         if failure is not None:
             return
-        for key in self._downstreams:
-            self._uncertain.end((self._stream.log.id, key))
-        self._stream.store.spare_positions.remove_stream(self._stream.log.id)
+        self.records.stream_deleted()
 
     # -- status ------------------------------------------------------------------------------------------------------
 
     def statuses(self) -> list[SyncStatus]:
         """Return the status of each downstream, as `/eyot/syncz` shows it."""
         return [
-            self._statuses.of(key, downstream, self._present(key, downstream), self._downstreams.values())
-            for key, downstream in sorted(self._downstreams.items())
+            self._statuses.of(key, downstream, self._present(key, downstream), self.records.values())
+            for key, downstream in sorted(self.records.items())
         ]
 
     def _is_unsteady(self, key: bytes) -> bool:
@@ -603,11 +405,11 @@ class DownstreamTracker:
 
     def _present(self, key: bytes, downstream: Downstream) -> Present:
         return Present(
-            doubted=key in self._to_confirm,
+            doubted=self.records.is_doubted(key),
             unsteady=self._is_unsteady(key),
             reads=self._reads(downstream),
             held=self._policy_hold(downstream),
-            bridge=self._bridges.get(key),
+            bridge=self._deliveries.bridges.get(key),
         )
 
     def _policy_hold(self, downstream: Downstream) -> str:

@@ -25,7 +25,7 @@ from eyot_store.log.subjects import TRACKED_MESSAGES_MAX
 from eyot_wire.sublist import SubList
 
 if TYPE_CHECKING:
-    from eyot_daemon.jetstream.downstream.tracker import DownstreamTracker
+    from eyot_daemon.jetstream.downstream.records import DownstreamRecords
     from eyot_daemon.jetstream.stream_core import StreamCore
     from eyot_store.log.log import Log, Unwanted
     from eyot_store.txn import Txn
@@ -238,13 +238,13 @@ class Retention:
         self,
         stream: "StreamCore",
         consumers: Mapping[str, ConsumerPort],
-        downstream: "DownstreamTracker",
+        downstreams: "DownstreamRecords",
         sweep: "Callable[[Txn], object]",
     ) -> None:
         self._stream = stream
         self._log: Log = stream.log
         self._consumers = consumers
-        self._downstream = downstream
+        self._downstreams = downstreams
         self._sweep = sweep
         self.index = ConsumerIndex(consumers)
 
@@ -252,7 +252,7 @@ class Retention:
         """Return whether a message on `subject` must be stored."""
         if self._stream.config.retention != "interest":
             return True
-        return bool(self.index.matching(subject)) or self._downstream.wants(subject)
+        return bool(self.index.matching(subject)) or self._downstreams.wants(subject)
 
     def acked(self, consumer: ConsumerPort, seqs: Iterable[int], txn: "Txn") -> None:
         """Stage the removal of those of `seqs` that no consumer needs any more, now that `consumer` is done with them.
@@ -264,12 +264,12 @@ class Retention:
             for seq in seqs:
                 self._log.remove(txn, seq, why=_CONSUMED)
         elif retention == "interest":
-            self._release((consumer,), seqs, txn, others=self._downstream.known)
+            self._release((consumer,), seqs, txn, others=self._downstreams.known)
 
     def copied(self, by: Collection[ConsumerPort], seqs: Iterable[int], txn: "Txn") -> None:
         """Stage the removal of those of `seqs` that nothing else needs, now that the downstream of the hidden consumers `by` has them."""
         if self._stream.config.retention != "limits":
-            self._release(by, seqs, txn, others=not self._downstream.is_single)
+            self._release(by, seqs, txn, others=not self._downstreams.is_single)
 
     def _release(self, but: Collection[ConsumerPort], seqs: Iterable[int], txn: "Txn", *, others: bool) -> None:
         """Stage the removal of those of `seqs` that nothing `but` these consumers needs. `others`: downstreams may need them."""
@@ -295,14 +295,14 @@ class Retention:
         return (
             self._stream.config.retention != "limits"
             and held.messages > 0
-            and held.first_seq <= self._downstream.confirmed_seq
+            and held.first_seq <= self._downstreams.confirmed_seq
         )
 
     def confirmed(self, first: int, last: int, txn: "Txn", by: Collection[ConsumerPort] = ()) -> None:
         """Stage the removal of messages between that a downstream, with the hidden consumers `by`, turns out to have and nothing else needs."""
         if self._stream.config.retention == "limits":
             return
-        out, seq = self._downstream, max(first, self._log.state.first_seq)
+        out, seq = self._downstreams, max(first, self._log.state.first_seq)
         while seq <= min(last, self._log.committed_seq):
             read = self._log.read(seq, max_messages=READ_MESSAGES_MAX, max_bytes=READ_BYTES_MAX)
             for message in read.messages:
@@ -318,7 +318,7 @@ class Retention:
         message = self._log.get(seq)
         if message is None:
             return False
-        return self._consumer_needs(seq, message.subject, but) or self._downstream.needs(seq, message.subject)
+        return self._consumer_needs(seq, message.subject, but) or self._downstreams.needs(seq, message.subject)
 
     def _consumer_needs(self, seq: int, subject: bytes, but: Collection[ConsumerPort]) -> bool:
         consumers = self.index.matching(subject)
@@ -330,7 +330,7 @@ class Retention:
         Called when a consumer was removed, or interest retention came into force. A work queue keeps what no downstream has
         for the next consumer.
         """
-        retention, known = self._stream.config.retention, self._downstream.known
+        retention, known = self._stream.config.retention, self._downstreams.known
         if retention == "interest" and not self._consumers and not known:
             self._log.purge(txn, why=_CONSUMED)
         elif retention == "interest" or (retention == "workqueue" and known):
@@ -356,7 +356,7 @@ class Retention:
 
         A stream that got interest retention while it had no consumers keeps what it holds, as in nats-server.
         """
-        out, index = self._downstream, self.index
+        out, index = self._downstreams, self.index
         if not self._consumers and not out.known:
             return lambda seq, subject: False
         queue = self._stream.config.retention == "workqueue"

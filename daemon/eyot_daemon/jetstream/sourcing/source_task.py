@@ -112,7 +112,7 @@ class SourceTask:
             origin,
             mirror=mirror,
             follows=(identity_of(position.identity), position.seq),
-            mirrored=lambda: stream.downstream.mirrored,
+            mirrored=lambda: stream.downstream.records.mirrored,
         )
         #: What has gathered waits until it is known what its roll-ups remove.
         self._rollup_wait = RollupWait(stream.rollup_search, self._searched)

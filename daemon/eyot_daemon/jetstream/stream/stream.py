@@ -97,7 +97,9 @@ class Stream:
         self.ids = IdsMark(stream_log)
         self.downstream = DownstreamTracker(core, self._consumers, server.wall_clock)
         self.sweep = Sweep(core, lambda: self.retention.unneeded())
-        self.retention = self.downstream.retention = Retention(core, self._consumers, self.downstream, self.sweep.begin)
+        self.retention = self.downstream.retention = Retention(
+            core, self._consumers, self.downstream.records, self.sweep.begin
+        )
         self.expiry = Expiry(core, server.wall_clock)
         self.schedules = Schedules(core, self.store_scheduled, self.broker.later_turns)
         self.batches = AtomicBatches(core, server.batch_budget)
