@@ -1,11 +1,13 @@
 """Per-message TTLs and delete markers."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from eyot_daemon.jetstream.nats_headers import NEVER, parse_ttl
 from eyot_daemon.jetstream.retention.expiry import TtlTable
+from eyot_store.errors import StoreError
 from eyot_wire import headers
 from support.clients.destinations import Recorder
 from support.jetstream.fixture import Fixture
@@ -141,6 +143,24 @@ def test_a_full_disk_does_not_lose_the_first_ttl(fixture: Fixture) -> None:
     assert fixture.held() == []
 
 
+@pytest.mark.parametrize("config", [{"allow_msg_ttl": True}, {"allow_msg_ttl": True, "max_age": 2 * S}])
+def test_what_expires_on_a_full_disk_expires_later(
+    fixture: Fixture, monkeypatch: pytest.MonkeyPatch, config: dict[str, Any]
+) -> None:
+    """The removal fails; when the disk has room again, it is made."""
+    fixture.create(**config)
+    fixture.put(b"s.a", b"", {} if "max_age" in config else {"Nats-TTL": "2"})
+    with monkeypatch.context() as full:
+        committer = fixture.store._committer
+        full.setattr(committer, "commit", lambda group: [StoreError("full", "as expected")] * len(group))
+        fixture.advance(3)
+        fixture.advance(1)
+        assert len(fixture.held()) == 1
+    fixture.advance(1)
+    fixture.advance(1)
+    assert fixture.held() == []
+
+
 def test_the_table_forgets_what_is_gone() -> None:
     table = TtlTable()
     table.add((seq, 1000 + seq) for seq in range(5000))
@@ -148,5 +168,5 @@ def test_the_table_forgets_what_is_gone() -> None:
     assert len(table) == 5000
     table.compact(10, lambda seq: seq % 500 == 0)
     assert len(table) == 10
-    assert table.pop_due(2500, 100) == [0, 500, 1000, 1500]
+    assert table.pop_due(2500, 100) == [(seq, 1000 + seq) for seq in (0, 500, 1000, 1500)]
     assert table.next_due_ns == 3000

@@ -10,6 +10,7 @@ A message with a TTL leaves when its stored time plus the TTL has passed. Times 
 import heapq
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.nats_headers import MARKER_REASON, NEVER, TTL, nats_fields, parse_ttl
@@ -50,11 +51,12 @@ class TtlTable:
         """Time at which the first message falls due, ns since the epoch; 0: none does."""
         return self._heap[0][0] if self._heap else 0
 
-    def pop_due(self, now_ns: int, limit: int) -> list[int]:
-        """At most `limit` sequences that are due; they leave the table."""
-        due: list[int] = []
+    def pop_due(self, now_ns: int, limit: int) -> list[tuple[int, int]]:
+        """Take at most `limit` messages that are due out of the table: (sequence, due time)."""
+        due: list[tuple[int, int]] = []
         while self._heap and self._heap[0][0] <= now_ns and len(due) < limit:
-            due.append(heapq.heappop(self._heap)[1])
+            due_ns, seq = heapq.heappop(self._heap)
+            due.append((seq, due_ns))
         return due
 
     def shift(self, ns: int) -> None:
@@ -223,17 +225,26 @@ class Expiry:
         try:
             self._scan()
             with self._stream.staging() as txn:
-                gone = self._expire_age(txn, batch, now_ns) + self._expire_ttls(txn, batch, now_ns)
+                gone = self._expire_age(txn, batch, now_ns)
+                due = self._ttls.pop_due(now_ns, MESSAGES_PER_TURN)
+                gone += self._expire_ttls(txn, batch, now_ns, due)
         except StoreError as failure:
             # Tried again when the next message is stored or due; the record that cannot be read is named.
             log.error("Stream '%s > %s': nothing expires: %s", self._log.account, self._log.name, failure)
             return
         if gone:
             batch.purged = gone > len(batch.expired)
-            batch.then.append(lambda _: self.schedule())
+            batch.then.append(partial(self._settled, due))
             self._stream.submit(txn, batch)
         else:
             self.schedule()
+
+    def _settled(self, due: list[tuple[int, int]], failure: StoreError | None) -> None:
+        """Continue after a transaction. If it failed, what it removed is there and due still; the next try is not at once."""
+        if failure is not None:
+            self._ttls.add(due)
+            self._age_from, self._more = 0, False
+        self.schedule()
 
     # -- age -------------------------------------------------------------------------------------------------------
 
@@ -261,10 +272,9 @@ class Expiry:
 
     # -- TTLs ------------------------------------------------------------------------------------------------------
 
-    def _expire_ttls(self, txn: "Txn", batch: Batch, now_ns: int) -> int:
+    def _expire_ttls(self, txn: "Txn", batch: Batch, now_ns: int, due: list[tuple[int, int]]) -> int:
         gone = 0
-        due = self._ttls.pop_due(now_ns, MESSAGES_PER_TURN)
-        for seq in due:
+        for seq, _ in due:
             message = self._log.get(seq)
             if message is not None:
                 self._remove(txn, batch, message, now_ns, "ttl")
