@@ -43,5 +43,9 @@ class StoreError(Exception):
         self.size = size
         self.remedy = remedy
 
+    def is_record_at(self, seq: int) -> bool:
+        """Return whether one record is corrupt, at or above `seq`: what lies behind it can be read."""
+        return self.reason == "corrupt" and self.seq >= max(seq, 1)
+
     def __repr__(self) -> str:
         return f"StoreError({self.reason!r}, {self.message!r})"

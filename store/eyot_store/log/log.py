@@ -133,6 +133,12 @@ class Log:
     def get(self, seq: int) -> StoredMessage | None:
         return self.view.get(seq)
 
+    def readable(self, from_seq: int) -> StoredMessage | None:
+        return self.view.readable(from_seq)
+
+    def holds(self, seq: int) -> bool:
+        return self.view.next_live(seq) == seq
+
     def consumers(self) -> list[tuple[str, bytes, bytes]]:
         return self.view.consumers()
 

@@ -328,18 +328,19 @@ class LogReads:
 
         The search is limited to `from_seq` to `up_to`; the sequence after `up_to` is the result when none qualifies.
         Stored times are assumed to ascend (binary search); where the clock was set back the result is one of the
-        boundaries.
+        boundaries. A corrupt record counts as stored with the next one of the range that can be read, without one not
+        before `ts_ns`.
         """
         last = self._view.committed_seq if up_to is None else min(up_to, self._view.committed_seq)
         low, high = max(self._view.state.first_seq, from_seq, 1), last + 1
         while low < high:
             middle = (low + high) // 2
             seq = self._view.next_live(middle)
-            time_ns = self._view.time_of(seq) if 0 < seq < high else ts_ns
-            if time_ns >= ts_ns:
+            message = self._view.readable(seq) if 0 < seq < high else None
+            if message is None or message.seq > last or message.ts_ns >= ts_ns:
                 high = middle
             else:
-                low = seq + 1
+                low = message.seq + 1
         return self._view.next_live(low) or self._view.committed_seq + 1
 
     def deleted(self, limit: int = 1 << 20) -> list[int]:

@@ -79,13 +79,29 @@ class LogView:
         return next((seq for seq, _, _ in self.staged_messages(from_seq)), 0)
 
     def time_of(self, seq: int) -> int:
+        """Return the stored time of the live message at `seq`; of a corrupt one a time that it was not stored after.
+
+        That is the time of the next message that can be read, or of the last one.
+        """
         try:
-            message = self.get(seq) or self._staged(seq)
+            message = self.readable(seq)
         except StoreError:
-            return 0  # readers of the message get the error
-        return message.ts_ns if message else 0
+            return 0  # the stream goes offline
+        return message.ts_ns if message else self.state.last_ts_ns
 
     # -- for other components of the log -------------------------------------------------------------------------------
+
+    def readable(self, from_seq: int) -> StoredMessage | None:
+        """Return the first live message at or after `from_seq` that can be read, staged messages included; passes over corrupt records."""
+        seq = from_seq
+        while seq := self.find_first(seq):
+            try:
+                return self.get(seq) or self._staged(seq)
+            except StoreError as error:
+                if not error.is_record_at(seq):
+                    raise
+                seq += 1
+        return None
 
     def named(self, error: StoreError) -> StoreError:
         """Return the error with the stream's name."""

@@ -209,10 +209,14 @@ class Expiry:
     def _oldest_ns(self) -> int:
         """Return the stored time of the oldest message that age can remove; 0: there is none."""
         state = self._log.state
-        if self._age_from <= state.first_seq:
-            return state.first_ts_ns + self._credits.of(state.first_seq)
-        message = self._log.next_for(b">", self._age_from)
-        return message.ts_ns + self._credits.of(message.seq) if message is not None else 0
+        if self._age_from <= state.first_seq and not self._credits:
+            return state.first_ts_ns
+        if self._age_from > state.last_seq:
+            return 0
+        try:
+            return limits.oldest_ns(self._log, max(self._age_from, state.first_seq), self._credits)
+        except StoreError:
+            return 0  # the stream goes offline
 
     def _run(self) -> None:
         self._timer = None
@@ -258,7 +262,12 @@ class Expiry:
             return gone
         gone = 0
         start = max(self._age_from, self._log.state.first_seq, 1)
-        read = self._log.read(start, max_messages=MESSAGES_PER_TURN, max_bytes=_READ_BYTES)
+        try:
+            read = self._log.read(start, max_messages=MESSAGES_PER_TURN, max_bytes=_READ_BYTES)
+        except StoreError as failure:
+            if not failure.is_record_at(start):
+                raise
+            return self._expire_damaged(txn, failure, horizon_ns)
         for message in read.messages:
             if message.ts_ns + self._credits.of(message.seq) > horizon_ns:
                 self._age_from = message.seq
@@ -270,17 +279,37 @@ class Expiry:
         self._more = read.next_seq <= self._log.committed_seq
         return gone
 
+    def _expire_damaged(self, txn: "Txn", failure: StoreError, horizon_ns: int) -> int:
+        """Stage the removal of a message that cannot be read, if the next one that can be read is too old; return how many are removed."""
+        if limits.oldest_ns(self._log, failure.seq, self._credits) > horizon_ns:
+            self._age_from = failure.seq
+            return 0
+        self._remove_damaged(txn, failure, "max_age")
+        self._age_from, self._more = failure.seq + 1, failure.seq < self._log.committed_seq
+        return 1
+
+    def _remove_damaged(self, txn: "Txn", failure: StoreError, why: str) -> None:
+        log.error("Stream '%s > %s': a damaged message expires: %s", self._log.account, self._log.name, failure)
+        self._log.remove(txn, failure.seq, why)
+
     # -- TTLs ------------------------------------------------------------------------------------------------------
 
     def _expire_ttls(self, txn: "Txn", batch: Batch, now_ns: int, due: list[tuple[int, int]]) -> int:
         gone = 0
         for seq, _ in due:
-            message = self._log.get(seq)
+            try:
+                message = self._log.get(seq)
+            except StoreError as failure:
+                if not failure.is_record_at(seq):
+                    raise
+                self._remove_damaged(txn, failure, "ttl")
+                gone += 1
+                continue
             if message is not None:
                 self._remove(txn, batch, message, now_ns, "ttl")
                 gone += 1
         self._more = self._more or len(due) == MESSAGES_PER_TURN
-        self._ttls.compact(self._log.state.messages, lambda seq: self._log.get(seq) is not None)
+        self._ttls.compact(self._log.state.messages, self._log.holds)
         return gone
 
     def _remove(self, txn: "Txn", batch: Batch, message: "StoredMessage", now_ns: int, why: str) -> None:
@@ -308,9 +337,16 @@ class Expiry:
         """Read a piece of the log for TTLs that were stored before the restart."""
         if not self._scan_from:
             return
-        read = self._log.read(
-            self._scan_from, max_messages=MESSAGES_PER_TURN, max_bytes=_READ_BYTES, up_to=self._scan_to
-        )
+        try:
+            read = self._log.read(
+                self._scan_from, max_messages=MESSAGES_PER_TURN, max_bytes=_READ_BYTES, up_to=self._scan_to
+            )
+        except StoreError as failure:
+            if not failure.is_record_at(self._scan_from):
+                raise
+            log.error("Stream '%s > %s' holds a damaged message: %s", self._log.account, self._log.name, failure)
+            self._scan_from = failure.seq + 1 if failure.seq < self._scan_to else 0
+            return
         for message in read.messages:
             value = nats_fields(message.header).get(TTL) if TTL in message.header else None
             if value is not None:

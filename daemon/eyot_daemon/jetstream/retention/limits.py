@@ -225,24 +225,27 @@ def _remove_first(log: Log, txn: Txn, at_most: int, why: str, excess_bytes: int 
     return gone
 
 
-def _remove(log: Log, txn: Txn, seq: int, gone: list[int], why: str) -> None:
-    if not log.remove(txn, seq, why):
-        raise RuntimeError(f"{log!r}: sequence {seq} is counted but cannot be removed")
-    gone.append(seq)
-
-
 def expire(log: Log, txn: Txn, horizon_ns: int, credits: ClockCredits) -> tuple[int, bool]:
     """Stage the removal of expired messages, at most a slice; return how many, and whether there are more.
 
     Expired are committed messages stored at or before `horizon_ns`, with their times corrected for jumps of the clock
-    (`credits`).
+    (`credits`). A message that cannot be read has expired when the next one that can be read has.
     """
     first = below = log.state.first_seq
     for last_seq, credit_ns in credits.segments(first, log.committed_seq):
         below = log.seq_at_time(horizon_ns - credit_ns + 1, from_seq=below, up_to=last_seq)
         if below <= last_seq:
-            break
+            if oldest_ns(log, below, credits) > horizon_ns:
+                break
+            below = last_seq + 1
     if below <= first:
         return 0, False
     more = first + PURGE_SLICE < below <= log.committed_seq
     return log.purge(txn, below_seq=first + PURGE_SLICE if more else below, why="max_age"), more
+
+
+def oldest_ns(log: Log, seq: int, credits: ClockCredits) -> int:
+    """Return the corrected time of the first message at or after `seq` that can be read; without one, of the last that was stored."""
+    message = log.readable(seq)
+    at, ts_ns = (log.state.last_seq, log.state.last_ts_ns) if message is None else (message.seq, message.ts_ns)
+    return ts_ns + credits.of(at)
