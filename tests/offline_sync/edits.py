@@ -5,8 +5,10 @@ from __future__ import annotations
 import msgspec
 import trio
 
+from eyot_daemon.jetstream.sourcing.source_task import ORIGIN_BEHIND
 from offline_sync.fleet import Fleet
 from offline_sync.layout import LIMITS, STREAM
+from offline_sync.model import skips
 
 
 async def remove_consumer(fleet: Fleet) -> None:
@@ -60,6 +62,24 @@ async def limit(fleet: Fleet) -> None:
     if answer is not None and "error" not in answer:
         layout.streams[name, stream] = config
     fleet.check()
+
+
+async def skip(fleet: Fleet) -> None:
+    """A mirror of what is published is told to go on behind its own end when its origin has lost messages, or not to any more."""
+    chance, model = fleet.chance, fleet.model
+    places = [flow.place for flow in fleet.flows() if flow.mirror and flow.source in model.epochs]
+    if not places:
+        return
+    name, target = chance.choice(places)
+    node = fleet.nodes[name]
+    stream = node.stream(target)
+    if stream is None or not node.running or node.disk_full:
+        return
+    config = msgspec.to_builtins(stream.config)
+    config["metadata"] = {} if skips(stream) else {ORIGIN_BEHIND: "skip"}
+    answer = await node.request(f"STREAM.UPDATE.{stream.name}", config)
+    model.skipping.add((node.name, stream.name))
+    fleet.say(f"{node.name}/{stream.name} has the metadata {config['metadata']}: {_said(answer)}")
 
 
 async def remake_copy(fleet: Fleet) -> None:

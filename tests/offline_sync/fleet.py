@@ -258,7 +258,11 @@ class Fleet:
         """A mirror whose origin was re-created or set back waits for somebody to decide, and says so."""
         said = self.progress(flow)
         is_other = self.model.has_diverged(flow) or self.model.holds_former(flow)
-        return flow.mirror and ("re-created" in said or (is_other and "it was restored or lost" in said))
+        return flow.mirror and (
+            "re-created" in said
+            or (is_other and "it was restored or lost" in said)
+            or self.model.passes_over(flow, self.nodes[flow.origin_node])
+        )
 
     async def wake_up(self, leaf: str, restored_at: float) -> None:
         """After a cut: copies over the leaf's link run again at once when it is up."""

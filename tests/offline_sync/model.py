@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 import trio
 
+from eyot_daemon.jetstream.sourcing.source_task import ORIGIN_BEHIND
 from eyot_daemon.jetstream.stream.stream import Stream
 from eyot_store.errors import StoreError
 from eyot_wire.jetstream.stream import StreamConfig
@@ -76,6 +77,8 @@ class Model:
         self.first: set[Flow] = set()
         #: When mirrors and streams of sources were made again, as (node, target), seconds.
         self.remade_at: dict[tuple[str, str], float] = {}
+        #: Mirrors that have been told to go on behind their own end, as (node, target): they may hold what they lack as another one's.
+        self.skipping: set[tuple[str, str]] = set()
         #: When each flow became known, seconds: what went before that was lost to nobody.
         self.known_at: dict[Flow, float] = {}
 
@@ -101,13 +104,14 @@ class Model:
         self._note_regained(node)
         self.restarts_sourcing(node.name)
         then = self.known_then.get(node.name, set())
+        mirrors = [flow for flow in self.known if flow.mirror and flow.origin_node == node.name]
         self.known = {flow for flow in self.known if flow.origin_node != node.name or flow in then}
         for stream in node.js.streams():
             place = node.name, stream.name
             epoch = self.epochs.get(place)
             if epoch is None:
                 if stream.log.committed_seq < looked_at.get(place, 0):
-                    self.diverged |= {flow.place for flow in self.known if flow.mirror and flow.source == place}
+                    self.diverged |= {flow.place for flow in mirrors if flow.source == place}
                 continue
             journal = self.journals[epoch]
             gone = {n for n, seq in journal.acked.items() if seq > stream.log.committed_seq}
@@ -116,9 +120,7 @@ class Model:
             for n in gone:
                 del journal.acked[n]
             if gone:
-                self.diverged |= {
-                    flow.place for flow in self.known if flow.mirror and flow.source == epoch_place(epoch)
-                }
+                self.diverged |= {flow.place for flow in mirrors if flow.source == epoch_place(epoch)}
 
     def _note_regained(self, node: Node) -> None:
         """What limits had taken before its copies had it, and is there again: a copy asks for what follows, and nobody knows better."""
@@ -147,6 +149,18 @@ class Model:
             epoch_place(each) == flow.source and each.number < epoch.number for each, numbers in held.items() if numbers
         )
 
+    def passes_over(self, flow: Flow, origin: Node) -> bool:
+        """Did this mirror go on behind its own end, and does its origin count everything that it does not take?"""
+        stream = origin.stream(flow.origin)
+        if flow.place not in self.skipping or stream is None:
+            return False
+        lacks = len(self.missing(flow))
+        return any(
+            lacks <= each.backlog + each.never_arrived and each.error
+            for each in stream.downstream.statuses()
+            if _is_of(each, flow)
+        )
+
     def restarts_sourcing(self, node: str) -> None:
         """All streams of a node were lost or taken back: what it copies begins anew, and its origins have to hear of it."""
         for place in [place for place in self.holdings if place[0] == node]:
@@ -169,6 +183,7 @@ class Model:
         for then in self.known_then.values():
             then -= mine
         self.diverged.discard(place)
+        self.skipping.discard(place)
 
     # -- after every step ------------------------------------------------------------------------------------------
 
@@ -241,8 +256,10 @@ class Model:
         for flow in self.flows.at(reader):
             place = flow.source == (node.name, stream.name) and _is_of(status, flow)
             copy = reader.stream(flow.target)
-            if not place or copy is None or self.has_diverged(flow) or not (status.linked or flow in self.known):
+            if not place or copy is None or not (status.linked or flow in self.known):
                 continue  # one that was lost while the link is down nobody can know of
+            if self.has_diverged(flow) and not skips(copy):
+                continue
             if flow not in self.known and node.linked_at.get(reader.name, -1.0) < self.remade_at.get(flow.place, -1.0):
                 continue  # nor of one that was made again, whose request is under way
             self._check_new(reader, copy)
@@ -316,15 +333,18 @@ class Model:
                 reader = looked_at[flow.node]
                 former = reader.was_restored and status.peer_domain not in ("", reader.domain)
                 if _is_of(status, flow) and not former:
-                    self._check_claim(node, flow, epoch, status.confirmed_seq)
+                    self._check_claim(node, flow, epoch, status)
 
-    def _check_claim(self, node: Node, flow: Flow, epoch: StreamEpoch, upto: int) -> None:
+    def _check_claim(self, node: Node, flow: Flow, epoch: StreamEpoch, status: SyncStatus) -> None:
+        """What a mirror passes over is in its backlog."""
         there = self.holdings.get(flow.place, Holding()).numbers.get(epoch, {})
         journal = self.journals[epoch]
-        suspects = {n for n, seq in journal.acked.items() if seq <= upto and n not in there}
+        suspects = {n for n, seq in journal.acked.items() if seq <= status.confirmed_seq and n not in there}
         false = suspects & self._wanted(flow, epoch) if suspects else suspects
-        if false:
-            raise Violation(f"{node.name} says {flow} is done up to {upto}, but it has not {few(false)}")
+        if len(false) > (status.backlog if flow.place in self.skipping else 0):
+            raise Violation(
+                f"{node.name} says {flow} is done up to {status.confirmed_seq}, but it has not {few(false)}: {status}"
+            )
 
     def check_forgotten(self, node: Node, nodes: dict[str, Node]) -> None:
         """A server shows nobody as behind who copies no more, unless that was lost with a disk, or cannot be told any
@@ -480,6 +500,11 @@ class Model:
         if not flow.filters:
             return expected
         return {n for n in expected if flow.takes(subject_of(epoch.node, epoch.stream, n))}
+
+
+def skips(stream: Stream) -> bool:
+    """Does this mirror go on behind its own end when its origin has lost messages?"""
+    return (stream.config.metadata or {}).get(ORIGIN_BEHIND) == "skip"
 
 
 def _has_limits(config: StreamConfig) -> bool:

@@ -18,6 +18,8 @@ from eyot_daemon.jetstream.consumer.consumer import Consumer
 from eyot_daemon.jetstream.consumer.push_delivery import PushDelivery
 from eyot_daemon.jetstream.downstream.never_arrived import NeverArrived
 from eyot_daemon.jetstream.downstream.tracker import DownstreamTracker
+from eyot_daemon.jetstream.downstream.unserved import UnservedDownstreams
+from eyot_daemon.jetstream.retention.expiry import Expiry
 from eyot_daemon.jetstream.sourcing import source_task as copy_task
 from eyot_daemon.jetstream.sourcing.source_task import SourceTask
 from eyot_daemon.jetstream.stream.stream import SourcedResult, Stream
@@ -30,6 +32,7 @@ from eyot_sync.sourcing import source_consumer
 from eyot_sync.sourcing.actions import Action, Skip
 from eyot_sync.sourcing.origin_answers import CreateResponse
 from eyot_sync.sourcing.origin_check import OriginPosition
+from eyot_sync.sourcing.origin_epoch import Continue, OriginEpoch
 from eyot_sync.sourcing.source_consumer import SourceConsumer
 from eyot_wire.jetstream.struct import decode
 from offline_sync.network import End
@@ -187,6 +190,39 @@ def _twins_linked() -> Any:
     return mock.patch.object(LeafRegistry, "same_domain_as", return_value=None)
 
 
+def _skipped_untold() -> Any:
+    """A mirror that goes on behind its own end does not say what it skips: it claims the whole epoch of its origin."""
+    whole = OriginEpoch._skip
+
+    def skip(self: OriginEpoch, held: int) -> Continue:
+        verdict = whole(self, held)
+        self.whole, self.skipped = True, 0
+        return verdict
+
+    return mock.patch.object(OriginEpoch, "_skip", skip)
+
+
+def _deletion_believed() -> Any:
+    """A deleted consumer deregisters its downstream, also one that says so itself when it is removed."""
+    whole = UnservedDownstreams.deleted
+
+    def deleted(self: UnservedDownstreams, deliver: bytes, *, deregisters: bool) -> None:
+        whole(self, deliver, deregisters=True)
+
+    return mock.patch.object(UnservedDownstreams, "deleted", deleted)
+
+
+def _leap_unnoted() -> Any:
+    """A stream in which nothing ages does not note the clock's leaps: an age limit that is set later believes them."""
+    whole = Expiry.clock_jumped
+
+    def clock_jumped(self: Expiry, ns: int) -> None:
+        if self._stream.config.max_age or self._stream.config.allow_msg_ttl:
+            whole(self, ns)
+
+    return mock.patch.object(Expiry, "clock_jumped", clock_jumped)
+
+
 PLANTS: dict[str, Callable[[], Any]] = {
     "position-apart": _position_apart,
     "ack-before-commit": _ack_before_commit,
@@ -200,9 +236,18 @@ PLANTS: dict[str, Callable[[], Any]] = {
     "asked-who-it-was": _asked_who_it_was,
     "unnamed-confirmation": _unnamed_confirmation,
     "twins-linked": _twins_linked,
+    "skipped-untold": _skipped_untold,
+    "deletion-believed": _deletion_believed,
+    "leap-unnoted": _leap_unnoted,
 }
-#: Those that a fleet with two leaf nodes of one domain finds.
-TWIN_PLANTS = frozenset({"unnamed-confirmation", "twins-linked"})
+#: The kind of fleet that finds a bug: two leaf nodes of one domain, or operators who remove and change things by hand. Others: any.
+PLANT_KINDS = {
+    "unnamed-confirmation": "twins",
+    "twins-linked": "twins",
+    "skipped-untold": "edits",
+    "deletion-believed": "edits",
+    "leap-unnoted": "edits",
+}
 
 
 @contextmanager

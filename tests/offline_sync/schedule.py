@@ -63,6 +63,7 @@ EDIT_STEPS: dict[Step, float] = {
     edits.delete_messages: 2,
     edits.limit: 1.5,
     edits.remake_copy: 1.5,
+    edits.skip: 1.5,
 }
 #: By the kind of fleet: "" is any.
 _BY_KIND = {"": STEPS, "twins": TWIN_STEPS, "edits": EDIT_STEPS}

@@ -24,7 +24,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from offline_sync.fleet import quiet
-from offline_sync.planted import PLANTS, TWIN_PLANTS, planted
+from offline_sync.planted import PLANT_KINDS, PLANTS, planted
 from offline_sync.run import STEPS, Outcome, run_seed
 from offline_sync.schedule import plan
 from offline_sync.shrink import shrink
@@ -86,7 +86,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--whole", action="store_true", help="one seed: show the whole trace, do not shrink what fails")
     parser.add_argument("--verbose", action="store_true", help="one seed: show what the daemons log, too")
     options = parser.parse_args()
-    options.kind = "twins" if options.plant in TWIN_PLANTS else options.kind
+    options.kind = PLANT_KINDS.get(options.plant, options.kind)
     return options
 
 
