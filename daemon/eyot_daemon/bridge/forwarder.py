@@ -447,7 +447,9 @@ class Forwarder:
             if packet_id == _SETTLED:
                 self._progress.done(seq)
                 continue
-            message = stream.log.get(seq) if seq > after else None
+            message = stream.log.get_readable(seq) if seq > after else None
+            if message is None and not received and seq > after and stream.log.holds(seq):
+                self._lose("damage", seq)
             entry = self._entry_of(message) if message is not None else None
             if entry is None:
                 # It is acknowledged, or no longer stored: its identifier is cleared at the remote.

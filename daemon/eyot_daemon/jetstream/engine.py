@@ -209,7 +209,11 @@ class JetStream:
             if stream_log.account == jsa.account.name and not known:
                 self._restore(stream_log)
         for stream in tuple(jsa.streams.values()):
-            jsa.start_stream(stream)
+            try:
+                jsa.start_stream(stream)
+            except StoreError as error:
+                self._take_out(jsa, stream.name)
+                self._left_offline(stream.log, error)
 
     def _limits_for(self, name: str) -> AccountJetStreamOptions | None:
         """Return the account's limits, None where JetStream is off: on by itself only in a server with the global account alone."""

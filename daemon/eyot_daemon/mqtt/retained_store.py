@@ -151,7 +151,7 @@ class Replay:
         if self._next == 1 and all(is_literal(each) for each in self._filters):
             self._next = self._end + 1
             found = [self._log.last_committed_for(subject) for subject in dict.fromkeys(self._filters)]
-            read = [self._log.get(seq) for seq in sorted(found) if seq]
+            read = [self._log.get_readable(seq) for seq in sorted(found) if seq]
             return [message for message in read if message is not None]
         messages, self._next = self._log.read(
             self._next,
@@ -287,7 +287,7 @@ class Retained:
                 return
             subject = heapq.heappop(self._due)[1]
             seq = self.stream.log.last_committed_for(subject)
-            message = self.stream.log.get(seq) if seq else None
+            message = self.stream.log.get_readable(seq) if seq else None
             if message is not None and 0 < expires_ns(message.header) <= now_ns:
                 yield seq
 

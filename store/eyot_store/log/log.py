@@ -133,6 +133,9 @@ class Log:
     def get(self, seq: int) -> StoredMessage | None:
         return self.view.get(seq)
 
+    def get_readable(self, seq: int) -> StoredMessage | None:
+        return self.view.get_readable(seq)
+
     def readable(self, from_seq: int) -> StoredMessage | None:
         return self.view.readable(from_seq)
 
@@ -238,6 +241,19 @@ class Log:
         up_to: int | None = None,
     ) -> ReadResult:
         return self.reads.read(from_seq, max_messages=max_messages, max_bytes=max_bytes, filters=filters, up_to=up_to)
+
+    def read_on(
+        self,
+        from_seq: int,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        filters: tuple[bytes, ...] = (),
+        up_to: int | None = None,
+    ) -> ReadResult:
+        return self.reads.read_on(
+            from_seq, max_messages=max_messages, max_bytes=max_bytes, filters=filters, up_to=up_to
+        )
 
     def read_run(
         self,

@@ -143,6 +143,23 @@ class LogReads:
             return ReadResult([m for m in result.messages if not self._view.is_hidden(m.seq)], result.next_seq)
         return result
 
+    def read_on(
+        self,
+        from_seq: int,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        filters: tuple[bytes, ...] = (),
+        up_to: int | None = None,
+    ) -> ReadResult:
+        """Do as `read`; a corrupt first record is an empty result, and `next_seq` is behind it."""
+        try:
+            return self.read(from_seq, max_messages=max_messages, max_bytes=max_bytes, filters=filters, up_to=up_to)
+        except StoreError as error:
+            if not error.is_record_at(from_seq):
+                raise
+            return ReadResult([], error.seq + 1)
+
     def read_run(
         self,
         from_seq: int,
@@ -228,7 +245,10 @@ class LogReads:
         return reading
 
     def next_for(self, subject_filter: bytes, from_seq: int) -> StoredMessage | None:
-        """Return the oldest committed message at or after `from_seq` that the filter matches (may walk the log)."""
+        """Return the oldest committed message at or after `from_seq` that the filter matches (may walk the log).
+
+        Passes over corrupt records.
+        """
         if subject_filter not in (b"", b">") and self._is_vain(subject_filter):
             return None
         seq = max(from_seq, 1)
@@ -236,7 +256,7 @@ class LogReads:
         if searched == subject_filter and begin <= seq < end:
             seq = end
         while seq <= self._view.committed_seq:
-            result = self.read(seq, max_messages=1, max_bytes=_NO_LIMIT, filters=(subject_filter,))
+            result = self.read_on(seq, max_messages=1, max_bytes=_NO_LIMIT, filters=(subject_filter,))
             if result.messages:
                 return result.messages[0]
             seq = result.next_seq
@@ -488,7 +508,7 @@ class NearSearch:
         """Look at some thousand more; return True at the end. Raises StoreError."""
         begun, view = perf_counter_ns(), self._reads._view
         while not self.found and self._seq < self._end:
-            read = self._reads.read(self._seq, max_messages=1, max_bytes=_NO_LIMIT, filters=(self._filter,))
+            read = self._reads.read_on(self._seq, max_messages=1, max_bytes=_NO_LIMIT, filters=(self._filter,))
             self.found = bool(read.messages) or read.next_seq > view.committed_seq
             if not read.messages:
                 self._seq = read.next_seq

@@ -48,6 +48,15 @@ class LogView:
         except StoreError as error:
             raise self.named(error) from None
 
+    def get_readable(self, seq: int) -> StoredMessage | None:
+        """Return the committed message at `seq`; None also for a corrupt record."""
+        try:
+            return self.get(seq)
+        except StoreError as error:
+            if not error.is_record_at(seq):
+                raise
+            return None
+
     def consumers(self) -> list[tuple[str, bytes, bytes]]:
         """(name, config, state) of each committed consumer, by name."""
         try:

@@ -6,18 +6,19 @@ from typing import Any
 
 import pytest
 
-from support.jetstream.fixture import Fixture
+from eyot_daemon.jetstream.sourcing.resume_point import look_through, mirror_checkpoints, mirror_position
+from support.jetstream.consumers import ConsumerFixture
 
 S = 1_000_000_000
 YEAR_S = 365 * 86_400
 
 
 @pytest.fixture
-def fixture(tmp_path: Path) -> Fixture:
-    return Fixture(tmp_path)
+def fixture(tmp_path: Path) -> ConsumerFixture:
+    return ConsumerFixture(tmp_path)
 
 
-def damage(fixture: Fixture, *payloads: bytes) -> None:
+def damage(fixture: ConsumerFixture, *payloads: bytes) -> None:
     """Change bytes of the records with these payloads on flash; they are no longer in the journal alone."""
     file = fixture.path / "data.mdb"
     data = file.read_bytes()
@@ -29,7 +30,7 @@ def damage(fixture: Fixture, *payloads: bytes) -> None:
                 at = data.find(payload, at + 1)
 
 
-def fill(fixture: Fixture, count: int) -> Fixture:
+def fill(fixture: ConsumerFixture, count: int) -> ConsumerFixture:
     """Store messages a second apart, with the payloads `payload 1.` and so on; restart."""
     for number in range(1, count + 1):
         fixture.put(b"s.%d" % number, b"payload %d." % number)
@@ -37,7 +38,7 @@ def fill(fixture: Fixture, count: int) -> Fixture:
     return fixture.restart()
 
 
-def left(fixture: Fixture) -> list[int]:
+def left(fixture: ConsumerFixture) -> list[int]:
     log = fixture.stream().log
     return list(log.view.live_seqs_from(1))
 
@@ -47,7 +48,9 @@ def left(fixture: Fixture) -> list[int]:
 
 @pytest.mark.parametrize("years", [0, 30, -2])
 @pytest.mark.parametrize("config", [{}, {"allow_msg_ttl": True}])
-def test_a_damaged_message_expires_with_the_next_one(fixture: Fixture, years: int, config: dict[str, Any]) -> None:
+def test_a_damaged_message_expires_with_the_next_one(
+    fixture: ConsumerFixture, years: int, config: dict[str, Any]
+) -> None:
     """Not before it, and the last one by its own time; also where the clock jumped in between."""
     fixture.create(max_age=10 * S, **config)
     fixture = fill(fixture, 3)
@@ -66,7 +69,7 @@ def test_a_damaged_message_expires_with_the_next_one(fixture: Fixture, years: in
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_a_damaged_message_stops_no_ttl(fixture: Fixture, known: bool) -> None:
+def test_a_damaged_message_stops_no_ttl(fixture: ConsumerFixture, known: bool) -> None:
     """One whose TTL was known before the damage leaves when that has passed."""
     fixture.create(allow_msg_ttl=True)
     for number in (1, 2, 3):
@@ -80,10 +83,113 @@ def test_a_damaged_message_stops_no_ttl(fixture: Fixture, known: bool) -> None:
     assert left(fixture) == ([] if known else [1, 3])
 
 
-def test_a_search_by_time_passes_over_damaged_messages(fixture: Fixture) -> None:
+def test_a_search_by_time_passes_over_damaged_messages(fixture: ConsumerFixture) -> None:
     fixture.create()
     fixture = fill(fixture, 5)
     damage(fixture, b"payload 1.", b"payload 3.", b"payload 5.")
     log, begin_ns = fixture.stream().log, 1_700_000_000 * S
     assert [log.seq_at_time(begin_ns + seconds * S) for seconds in range(6)] == [1, 1, 3, 3, 5, 5]
     assert log.state.first_ts_ns == begin_ns + S
+
+
+# -- storing -----------------------------------------------------------------------------------------------------------
+
+
+def test_room_is_made_by_a_damaged_message(fixture: ConsumerFixture) -> None:
+    """Three messages of a turn take the places of three, of which the first is damaged."""
+    fixture.create(max_msgs_per_subject=3)
+    for number in (1, 2, 3):
+        fixture.put(b"s.a", b"payload %d." % number)
+    fixture = fixture.restart()
+    assert fixture.stream().log.subject_count(b"s.a") == 3
+    damage(fixture, b"payload 1.")
+    for _ in range(3):
+        fixture.publish(b"s.a")
+    fixture.commit()
+    assert left(fixture) == [4, 5, 6]
+
+
+def test_a_damaged_message_gives_its_place_in_a_full_stream(fixture: ConsumerFixture) -> None:
+    fixture.create(max_msgs_per_subject=1, discard="new", max_bytes=130)
+    fixture = fill(fixture, 3)
+    assert fixture.stream().log.subject_count(b"s.3") == 1
+    damage(fixture, b"payload 3.")
+    assert fixture.put(b"s.3", b"payload 4.")["seq"] == 4
+    assert left(fixture) == [1, 2, 4]
+
+
+def test_a_damaged_last_message_has_no_id(fixture: ConsumerFixture) -> None:
+    fixture.create()
+    fixture = fill(fixture, 1)
+    damage(fixture, b"payload 1.")
+    refused = fixture.put(b"s.a", b"", {"Nats-Expected-Last-Msg-Id": "1"})
+    assert refused["error"]["err_code"] == 10070
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_damaged_schedule_ends_and_others_go_on(fixture: ConsumerFixture, restarts: bool) -> None:
+    fixture.create(allow_msg_schedules=True)
+    for number in (1, 2, 3):
+        schedule = {"Nats-Schedule": "@every 1m", "Nats-Schedule-Target": "s.made"}
+        fixture.put(b"s.%d" % number, b"payload %d." % number, schedule)
+    fixture = fixture.restart()
+    damage(fixture, b"payload 2.")
+    if restarts:
+        fixture = fixture.restart()
+    for _ in range(2):
+        fixture.advance(61)
+        fixture.run_out()
+    assert left(fixture) == [1, 2, 3, 4, 5, 6, 7]
+    assert len([key for key in fixture.stream().log.positions() if key.startswith(b"eyot.schedule")]) == 2
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def test_last_per_subject_delivers_what_is_listed_before_a_damaged_message(fixture: ConsumerFixture) -> None:
+    fixture.create()
+    fixture = fill(fixture, 5)
+    assert fixture.stream().log.subject_count(b"s.3") == 1
+    damage(fixture, b"payload 3.")
+    box = fixture.listen(b"d.1")
+    fixture.add(deliver_policy="last_per_subject", filter_subject="s.*", deliver_subject="d.1")
+    assert box.seqs == [1, 2, 4, 5]
+    assert fixture.consumer().delivery.unreadable == 1
+
+
+def test_direct_gets_pass_over_damaged_messages(fixture: ConsumerFixture) -> None:
+    fixture.create(allow_direct=True)
+    fixture = fill(fixture, 5)
+    assert fixture.stream().log.subject_count(b"s.3") == 1
+    damage(fixture, b"payload 3.", b"payload 5.")
+    for asked in ({"batch": 9, "seq": 1}, {"multi_last": ["s.>"]}):
+        *answers, (end, _) = fixture.messages("DIRECT.GET.S", asked)
+        assert [payload for _, payload in answers] == [b"payload 1.", b"payload 2.", b"payload 4."]
+        assert end.startswith(b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 0\r\nNats-Last-Sequence: 4\r\n")
+    assert [payload for _, payload in fixture.messages("DIRECT.GET.S", {"seq": 3, "next_by_subj": ">"})] == [
+        b"payload 4."
+    ]
+
+
+def test_an_acknowledgement_of_a_damaged_message_is_written(fixture: ConsumerFixture) -> None:
+    """Another consumer may want it: it stays."""
+    fixture.create(retention="interest")
+    fixture.add("C", ack_policy="explicit")
+    fixture.add("D", ack_policy="explicit")
+    fixture = fill(fixture, 3)
+    boxes = [fixture.pull(name, batch=3) for name in "CD"]
+    damage(fixture, b"payload 2.")
+    for box in boxes:
+        fixture.ack(*box.got)
+    assert left(fixture) == [2]
+    assert fixture.restart().info()["ack_floor"]["stream_seq"] == 3
+
+
+def test_mirrors_and_sources_resume_with_damaged_messages(fixture: ConsumerFixture) -> None:
+    fixture.create()
+    fixture = fill(fixture, 3)
+    damage(fixture, b"payload 1.", b"payload 3.")
+    stream = fixture.stream()
+    assert mirror_position(stream) == (3, 0, 0)
+    assert [seq for seq, _ in mirror_checkpoints(stream)] == [2]
+    assert look_through(stream) == {}

@@ -255,8 +255,10 @@ def _answer_batch(request: ApiRequest, stream: Stream, asked: MsgGetRequest) -> 
     if not pending and asked.batch > 0:
         request.send_status(_NOT_FOUND)
         return
-    found = _limited(_read_on(log, seq, filters), asked.batch, asked.max_bytes) if asked.batch > 0 else iter(())
-    _Batch(request, stream, found, pending, with_header=not asked.no_hdr).go_on()
+    batch = _Batch(request, stream, pending, with_header=not asked.no_hdr)
+    if asked.batch > 0:
+        batch.found = _limited(batch.read_on(seq, filters), asked.batch, asked.max_bytes)
+    batch.go_on()
 
 
 class _Batch:
@@ -266,14 +268,14 @@ class _Batch:
         self,
         request: ApiRequest,
         stream: Stream,
-        found: Iterator[StoredMessage | None],
         pending: int,
         *,
         with_header: bool,
     ) -> None:
         self._request = request
         self._stream = stream
-        self._found = found
+        #: The messages still to be sent; None: a long search is to go on in another turn.
+        self.found: Iterator[StoredMessage | None] = iter(())
         self._pending = pending
         self._with_header = with_header
         self._last = 0
@@ -298,9 +300,21 @@ class _Batch:
             % (max(self._pending, 0), self._last)
         )
 
+    def read_on(self, seq: int, filters: tuple[bytes, ...]) -> Iterator[StoredMessage | None]:
+        """Yield messages from `seq` on; None after a long search without one. For a client a damaged message does not exist."""
+        log = self._stream.log
+        while seq <= log.committed_seq:
+            read = log.read_on(seq, max_messages=_READ_MESSAGES, max_bytes=BATCH_BYTES_MAX, filters=filters)
+            if not read.messages:
+                yield None
+            yield from read.messages
+            seq = read.next_seq
+        if self._with_header:
+            self._pending = 0  # damaged messages were counted
+
     def _send_some(self) -> bool:
         """Send some messages; return True at the end."""
-        for count, message in enumerate(self._found, 1):
+        for count, message in enumerate(self.found, 1):
             if message is not None:
                 self._pending -= self._with_header  # a header carries it; without headers nats-server does not keep it
                 progress = _progress(self._pending, self._last)
@@ -366,27 +380,18 @@ def _send_lasts(request: ApiRequest, stream: Stream, asked: MsgGetRequest, lasts
         request.send_status(_NO_RESULTS)
         return
     wanted = lasts[bisect_left(lasts, asked.seq) :]
-    found = (message for seq in wanted if (message := stream.log.get(seq)) is not None)
+    found = (stream.log.get_readable(seq) for seq in wanted)
     pending, last = len(wanted), 0
     for message in list(_limited(found, asked.batch, asked.max_bytes)):
-        assert message is not None
         pending -= 1
+        if message is None:
+            continue
         _send(request, stream, message, _progress(pending, last))
         last = message.seq
     request.send_status(
         b"NATS/1.0 204 EOB\r\nNats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\nNats-UpTo-Sequence: %d\r\n\r\n"
         % (pending, last, up_to)
     )
-
-
-def _read_on(log: Log, seq: int, filters: tuple[bytes, ...]) -> Iterator[StoredMessage | None]:
-    """Yield messages from `seq` on; None after a long search without one."""
-    while seq <= log.committed_seq:
-        read = log.read(seq, max_messages=_READ_MESSAGES, max_bytes=BATCH_BYTES_MAX, filters=filters)
-        if not read.messages:
-            yield None
-        yield from read.messages
-        seq = read.next_seq
 
 
 def _limited(messages: Iterator[StoredMessage | None], batch: int, max_bytes: int) -> Iterator[StoredMessage | None]:

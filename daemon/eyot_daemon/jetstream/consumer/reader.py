@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.config.consumer import filters_of
+from eyot_store.errors import StoreError
 from eyot_store.subjects.matching import SINGLY_MAX
 from eyot_wire import subject as subjects
 from eyot_wire.go.time import rfc3339_to_ns
@@ -278,7 +279,12 @@ class ConsumerReader:
                 break
             for seq in seqs:
                 above = seq
-                message = self._log.get(seq)
+                try:
+                    message = self._log.get(seq)
+                except StoreError:
+                    if messages:
+                        return messages  # the next read begins with it
+                    raise
                 if message is None:
                     continue
                 messages.append(message)

@@ -173,7 +173,7 @@ def counted_of(log: Log, filters: tuple[bytes, ...], lacks: Lacks, subject: byte
     count = log.count(first, filters) - log.count(last + 1, filters)
     if was_sent and 0 < count < last + 1 - first:
         if count <= OPEN_MAX:
-            read = log.read(first, max_messages=count, max_bytes=_READ_BYTES, filters=filters, up_to=last)
+            read = log.read_on(first, max_messages=count, max_bytes=_READ_BYTES, filters=filters, up_to=last)
             if len(read.messages) == count:
                 yield from (Lacks(each.seq, each.seq, 1, True) for each in read.messages)
                 return

@@ -79,7 +79,7 @@ class Backlogs:
             )
         if not backlog:
             return Backlog(0, 0, 0)
-        read = log.read(begin, max_messages=_SUMMED_MAX, max_bytes=_SUMMED_BYTES, filters=downstream.filters)
+        read = log.read_on(begin, max_messages=_SUMMED_MAX, max_bytes=_SUMMED_BYTES, filters=downstream.filters)
         sizes = [log.message_bytes(each.subject, each.header, each.payload) for each in read.messages]
         size, state = sum(sizes), log.state
         if len(sizes) < backlog and state.messages:

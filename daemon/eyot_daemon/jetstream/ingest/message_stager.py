@@ -222,7 +222,7 @@ class MessageStager:
 
     def last_msg_id(self) -> bytes:
         if self._last_msg_id is None:
-            newest = self._log.get(self._log.committed_seq)
+            newest = self._log.get_readable(self._log.committed_seq)
             self._last_msg_id = nats_fields(newest.header).get(MSG_ID, b"") if newest is not None else b""
         return self._last_msg_id
 

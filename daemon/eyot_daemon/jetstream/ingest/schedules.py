@@ -301,6 +301,7 @@ class Schedules:
         self._due = DueTimes()
         self._is_correcting = False
         self._timer: TimerHandle | None = None
+        self._not_before = 0.0  # after a failed store
 
     def __len__(self) -> int:
         return len(self._seqs)
@@ -363,7 +364,7 @@ class Schedules:
         for key, value in self._log.positions().items():
             if key.startswith(POSITION):
                 seq = int.from_bytes(key[len(POSITION) :], "big")
-                message = self._log.get(seq)
+                message = self._log.get_readable(seq)  # `make` ends one that cannot be read
                 if message is not None:
                     self._seqs[message.subject] = seq
                 loaded.append(Due(int.from_bytes(value, "big"), seq))
@@ -419,19 +420,20 @@ class Schedules:
                 self._seqs.pop(subject, None)
         if batch.schedules_due:
             self._due.push(batch.schedules_due)
-            self.schedule(RETRY_S)
+            self._not_before = self._stream.clock.monotonic() + RETRY_S
+            self.schedule()
 
     # -- the timer -------------------------------------------------------------------------------------------------
 
-    def schedule(self, delay_s_min: float = 0.0) -> None:
+    def schedule(self) -> None:
         """Have the timer run when the next schedule is due."""
         first_ns = self._due.first_ns
         if first_ns is None or not self._stream.live:
             self.stop()
             return
         clock = self._stream.clock
-        delay_s = min(max((first_ns - clock.now_ns()) / NS_PER_S, delay_s_min), CHECK_S_MAX)
-        deadline = clock.monotonic() + delay_s
+        delay_s = min(max((first_ns - clock.now_ns()) / NS_PER_S, 0.0), CHECK_S_MAX)
+        deadline = max(clock.monotonic() + delay_s, self._not_before)
         if self._timer is not None and self._timer.active:
             if self._timer.deadline <= deadline:
                 return
@@ -456,7 +458,15 @@ class Schedules:
         None if the schedule no longer exists.
         """
         batch.schedules_due.append(due)
-        message = self._log.get(due.seq)
+        try:
+            message = self._log.get(due.seq)
+        except StoreError as failure:
+            if not failure.is_record_at(due.seq):
+                raise
+            log.error("Stream '%s > %s': a schedule ends: %s", self._log.account, self._log.name, failure)
+            for subject in [each for each, seq in self._seqs.items() if seq == due.seq]:
+                self.ended(txn, batch, subject)
+            message = None
         if message is None or self._seqs.get(message.subject) != due.seq:
             self._log.delete_position(txn, position_key(due.seq))
             return None

@@ -178,10 +178,14 @@ def _makes_room(config: StreamConfig, log: Log, subject: bytes, size: int) -> bo
 
     One that is not larger takes its place in a stream that holds more than a lowered limit allows, too.
     """
-    oldest = log.get(log.first_seq_for(subject))
-    if oldest is None:
-        return False
-    freed = log.message_bytes(oldest.subject, oldest.header, oldest.payload)
+    try:
+        oldest = log.get(log.first_seq_for(subject))
+    except StoreError as failure:
+        freed = failure.size
+    else:
+        if oldest is None:
+            return False
+        freed = log.message_bytes(oldest.subject, oldest.header, oldest.payload)
     return size <= freed or log.state.bytes + size - freed <= config.max_bytes
 
 

@@ -304,7 +304,7 @@ class Retention:
             return
         out, seq = self._downstreams, max(first, self._log.state.first_seq)
         while seq <= min(last, self._log.committed_seq):
-            read = self._log.read(seq, max_messages=READ_MESSAGES_MAX, max_bytes=READ_BYTES_MAX)
+            read = self._log.read_on(seq, max_messages=READ_MESSAGES_MAX, max_bytes=READ_BYTES_MAX)
             for message in read.messages:
                 at, subject = message.seq, message.subject
                 if at > last or not out.has(at, subject):
@@ -315,7 +315,10 @@ class Retention:
 
     def _needed(self, seq: int, but: Collection[ConsumerPort]) -> bool:
         """Return whether any consumer `but` these, or a downstream, needs a message."""
-        message = self._log.get(seq)
+        try:
+            message = self._log.get(seq)
+        except StoreError:
+            return True  # whose it is cannot be read: it stays
         if message is None:
             return False
         return self._consumer_needs(seq, message.subject, but) or self._downstreams.needs(seq, message.subject)

@@ -253,7 +253,7 @@ def _last_headers_upto(stream: Stream, upto: int) -> dict[bytes, LastOf]:
     last: dict[bytes, LastOf] = {}
     seq = max(1, stream.log.state.first_seq, upto - _SEARCH_MESSAGES_MAX + 1)
     while seq <= upto:
-        read = stream.log.read(seq, max_messages=_CHUNK, max_bytes=_CHUNK_BYTES)
+        read = stream.log.read_on(seq, max_messages=_CHUNK, max_bytes=_CHUNK_BYTES)
         for message in read.messages:
             if message.seq <= upto and HEADER in message.header:
                 mark = read_mark(message.header)
@@ -270,9 +270,9 @@ def stored_position(stream: Stream, key: bytes) -> Position:
 
 
 def mirror_position(stream: Stream) -> OriginPosition:
-    """Return the last message of its origin that a mirror has, as long as it has it."""
+    """Return the last message of its origin that a mirror has, as long as it has it and can read it."""
     last_seq = stream.log.state.last_seq
-    message = stream.log.get(last_seq) if last_seq else None
+    message = stream.log.get_readable(last_seq) if last_seq else None
     if message is None:
         return OriginPosition(last_seq)
     return OriginPosition(last_seq, message.ts_ns, len(message.header) + len(message.payload))
@@ -281,7 +281,7 @@ def mirror_position(stream: Stream) -> OriginPosition:
 def mirror_checkpoints(stream: Stream) -> list[tuple[int, int]]:
     """Sequences and times of the messages before a mirror's last one, if it has them."""
     last_seq = stream.log.state.last_seq
-    messages = (stream.log.get(seq) for seq in range(max(1, last_seq - CHECKPOINTS_MAX), last_seq))
+    messages = (stream.log.get_readable(seq) for seq in range(max(1, last_seq - CHECKPOINTS_MAX), last_seq))
     return [(each.seq, each.ts_ns) for each in messages if each is not None]
 
 
