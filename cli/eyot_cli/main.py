@@ -20,7 +20,7 @@ from eyot_cli.terminal.failure import Failure, OutputClosed
 from eyot_cli.terminal.lazy import LazyGroup, Place
 from eyot_cli.terminal.show import print_line
 from eyot_cli.values.seconds import seconds
-from eyot_wire.closed_pipe import until_closed
+from eyot_wire.program import run_program
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 #: Every command: where it is, and its line of help
@@ -263,7 +263,7 @@ cli.take(COMMANDS, lambda command: take_anywhere(cli, command))
 
 def main() -> int:
     """Run the command; return 0, or 1 with one line on stderr: what failed and the remedy."""
-    return until_closed(_main)
+    return run_program("eyot", _main)
 
 
 def _main() -> int:

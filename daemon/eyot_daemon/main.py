@@ -30,21 +30,24 @@ from eyot_daemon.process.reload_answer import SignalError
 from eyot_daemon.process.signals import send_signal
 from eyot_daemon.process.start_error import Cause, StartError
 from eyot_daemon.version import VERSION, own_version
-from eyot_wire.closed_pipe import until_closed
 from eyot_wire.conf import ConfError, ConfFileError
 from eyot_wire.native import COMPILED
+from eyot_wire.program import not_utf8, run_program
 
 log = logging.getLogger("eyot")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `eyotd`."""
+    given = sys.argv[1:] if argv is None else argv
     try:
-        arguments = parse_args(sys.argv[1:] if argv is None else argv)
+        if wrong := not_utf8(given, os.environ):
+            raise UsageError(wrong)
+        arguments = parse_args(given)
         if arguments.help or arguments.help_tls:
-            return until_closed(lambda: _print_usage(arguments))
+            return run_program("eyotd", lambda: _print_usage(arguments))
         if arguments.version:
-            return _print_version()
+            return run_program("eyotd", _print_version)
         if arguments.test_config and not arguments.config:
             raise UsageError("must specify [-c, --config] option to check configuration file syntax")
         loaded = load(arguments)

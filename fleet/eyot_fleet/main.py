@@ -7,7 +7,6 @@ import signal
 import socket
 import sys
 import time
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -27,6 +26,7 @@ from eyot_fleet.group_summary import GroupSummary, summaries
 from eyot_fleet.rollout import Rollout
 from eyot_fleet.rollout_commands import rollout
 from eyot_fleet.show import HEADS, device_row, moment, print_json, print_table
+from eyot_wire.program import run_program
 from eyot_wire.quoting import printable
 from eyot_wire.untrusted import decode_json
 
@@ -494,4 +494,12 @@ def _short(value: Any) -> str:
 
 cli.add_command(rollout)
 
-main = partial(cli, prog_name="eyot-fleet")
+
+def main() -> int:
+    """Run the command; return its exit status."""
+    return run_program("eyot-fleet", _main)
+
+
+def _main() -> int:
+    cli(prog_name="eyot-fleet")
+    raise AssertionError("click ends the program itself")

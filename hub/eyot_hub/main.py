@@ -64,8 +64,9 @@ from eyot_hub.jobs.spark.session import session
 from eyot_hub.json_log import JsonFormatter
 from eyot_hub.progress import BatchProgress
 from eyot_hub.stopping import stop_on_signal, wait
-from eyot_wire.closed_pipe import until_closed
+from eyot_wire.argument_parser import ArgumentParser
 from eyot_wire.go.time import rfc3339_to_ns
+from eyot_wire.program import run_program
 from eyot_wire.quoting import printable
 
 log = logging.getLogger("eyot_hub")
@@ -110,7 +111,7 @@ def _shown(text: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit status."""
-    return until_closed(lambda: _run(arguments))
+    return run_program("eyot-hub", lambda: _run(arguments))
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -368,7 +369,7 @@ def _stop_with(stop: Callable[[], bool], schedule: Schedule) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         prog="eyot-hub",
         description="The hub's jobs: streams into tables. The same commands run under spark-submit.",
         epilog="Exit status: 0; 1 for an error (gaps --check: something is missing, lost or moved back; explain: silver and gold disagree; "

@@ -8,7 +8,6 @@ Exit status: 0 no damage, 1 damage, 2 there is no store, it cannot be read or wr
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
@@ -24,13 +23,14 @@ from eyot_store.options import StoreOptions
 from eyot_store.records.store_cipher import StoreKeys
 from eyot_store.rewrite import is_sealed, rewrite
 from eyot_store.store import settle
-from eyot_wire.closed_pipe import until_closed
+from eyot_wire.argument_parser import ArgumentParser
+from eyot_wire.program import run_program
 from eyot_wire.quoting import printable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the console script."""
-    return until_closed(lambda: _run(arguments))
+    return run_program("eyot-check", lambda: _run(arguments), failed=2)
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -64,9 +64,9 @@ def _run(arguments: Sequence[str] | None) -> int:
     return 0 if report.ok else 1
 
 
-def command_line() -> argparse.ArgumentParser:
+def command_line() -> ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         prog="eyot-check",
         description="Verifies every page, checksum and counter of a store. Changes nothing, unless it is told to. Where a daemon has the store open, "
         "what it last committed is verified.",

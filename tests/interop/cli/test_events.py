@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from eyot_cli.main import main
-from eyot_wire.closed_pipe import CLOSED_PIPE
+from eyot_wire.program import CLOSED_PIPE
 from support.clients.raw_client import RawClient
 from support.servers.eyotd import Eyotd
 from support.servers.nats_server import NatsServer

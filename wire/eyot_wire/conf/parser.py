@@ -250,6 +250,8 @@ class _Parser:
             raise ConfError(f"variable reference for '{name}' can not be found", position, key)
         if name in self._env_names:
             raise ConfError(f"the environment variable '{name}' refers to itself", position, key)
+        if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
+            raise ConfError(f"the environment variable '{name}' is not UTF-8", position, key)
         parser = _Parser(text, "-", self._directory, self._env, self._including, self._depth, (*self._env_names, name))
         try:
             return ConfValue(parser.parse_value(key).value, position)

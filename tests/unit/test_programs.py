@@ -1,0 +1,58 @@
+"""What holds for every program that `pyproject.toml` installs: one line and an exit status, never a traceback."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Program = tuple[str, Callable[[], int]]
+SCRIPTS = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["scripts"]
+
+
+@pytest.fixture(params=sorted(SCRIPTS))
+def program(request: pytest.FixtureRequest) -> Program:
+    """A program's name and entry point. The modules `launch` only prepare the process for `main`."""
+    module, _, name = SCRIPTS[request.param].replace(".launch:", ".main:").partition(":")
+    return request.param, getattr(importlib.import_module(module), name)
+
+
+def _status(main: Callable[[], int]) -> object:
+    try:
+        return main()
+    except SystemExit as end:
+        return end.code
+
+
+@pytest.mark.parametrize("writes_through", [False, True])
+def test_a_full_disk_below_the_output_is_told(
+    program: Program, writes_through: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With PYTHONUNBUFFERED the write fails, without it the flush at the end."""
+    name, main = program
+    monkeypatch.setattr("sys.argv", [name, "--help"])
+    with open("/dev/full", "wb", buffering=0) as full:
+        raw = full if writes_through else io.BufferedWriter(full)
+        monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, "utf-8", write_through=writes_through))
+        assert _status(main) in (1, 2)
+        sys.stdout.flush()
+    assert capsys.readouterr().err == f"{name}: No space left on device\n"
+
+
+@pytest.mark.parametrize("is_variable", [False, True])
+def test_what_is_not_utf8_is_refused(
+    program: Program, is_variable: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, main = program
+    monkeypatch.setattr("sys.argv", [name, "--help" if is_variable else "\udcff"])
+    if is_variable:
+        monkeypatch.setenv("NATS_PASSWORD", "secret\udcff")
+    assert _status(main) in (2, 64)
+    out, err = capsys.readouterr()
+    what = "NATS_PASSWORD is not UTF-8" if is_variable else r"argument 1 is not UTF-8: \xff"
+    assert (out, err.splitlines()[0]) == ("", f"{name}: {what}")
