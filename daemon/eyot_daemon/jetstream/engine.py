@@ -88,8 +88,7 @@ class JetStream:
         for api in self._apis.values():
             api.start()
         for jsa in self.accounts.values():
-            for stream in tuple(jsa.streams.values()):
-                jsa.start_stream(stream)
+            self._start_streams(jsa)
         self._settle(self.server.wall_clock.trust.begun())
         if self.broker.system_account is not None:
             AccountPurge(self.accounts, self.store, self.unrestored, self.broker.system_account)
@@ -208,6 +207,10 @@ class JetStream:
             known = stream_log.name in jsa.streams or is_restoring(stream_log.config)
             if stream_log.account == jsa.account.name and not known:
                 self._restore(stream_log)
+        self._start_streams(jsa)
+
+    def _start_streams(self, jsa: JetStreamAccount) -> None:
+        """Start all streams of an account; one that turns out to be damaged is offline."""
         for stream in tuple(jsa.streams.values()):
             try:
                 jsa.start_stream(stream)

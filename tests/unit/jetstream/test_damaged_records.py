@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from eyot_daemon.jetstream.ingest.schedules import Schedules
 from eyot_daemon.jetstream.sourcing.resume_point import look_through, mirror_checkpoints, mirror_position
+from eyot_store.errors import StoreError
 from support.jetstream.consumers import ConsumerFixture
 
 S = 1_000_000_000
@@ -193,3 +195,25 @@ def test_mirrors_and_sources_resume_with_damaged_messages(fixture: ConsumerFixtu
     assert mirror_position(stream) == (3, 0, 0)
     assert [seq for seq, _ in mirror_checkpoints(stream)] == [2]
     assert look_through(stream) == {}
+
+
+def test_a_stream_that_cannot_start_is_offline_and_others_are_served(
+    fixture: ConsumerFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page of it turns out to be damaged then, for example."""
+    fixture.create()
+    fixture.create("T")
+    started = Schedules.start
+
+    def start(schedules: Schedules) -> None:
+        if schedules._log.name == "S":
+            raise StoreError("corrupt", "stream $G/S: page 7 of its messages is damaged", stream="$G/S")
+        started(schedules)
+
+    monkeypatch.setattr(Schedules, "start", start)
+    for name in "ST":
+        config = {"name": name, "subjects": [f"{name.lower()}.>"], "allow_msg_schedules": True}
+        fixture.request(f"STREAM.UPDATE.{name}", config)
+    fixture = fixture.restart()
+    assert fixture.js.server.offline == {("$G", "S"): "page 7 of its messages is damaged"}
+    assert fixture.put(b"t.a")["seq"] == 1

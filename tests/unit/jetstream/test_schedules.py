@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from eyot_store import StoreOptions
+from eyot_store.errors import StoreError
 from eyot_wire.jetstream.model import ns_to_rfc3339
 from support.jetstream.fixture import Fixture
 from support.manual_clock import ManualClock
@@ -269,6 +270,25 @@ def test_what_cannot_be_stored_when_it_is_due_is_tried_again(tmp_path: Path) -> 
         fixture.advance(1)
     assert len(held(fixture)) == 1
     assert held(fixture, b"s.plan") == []
+
+
+def test_what_cannot_be_read_when_it_is_due_is_tried_again_later(
+    fixture: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(fixture, at(10))
+    tried = []
+
+    def fails(seq: int) -> None:
+        tried.append(seq)
+        raise StoreError("io", "as expected")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(fixture.stream().log, "get", fails)
+        fixture.advance(11)
+        fixture.run_on(5)
+        assert tried == [1]
+    fixture.advance(1)
+    assert len(held(fixture)) == 1
 
 
 def test_the_table_outlives_a_refused_batch(tmp_path: Path) -> None:
