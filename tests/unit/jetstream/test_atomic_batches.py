@@ -22,6 +22,10 @@ def fixture(tmp_path: Path) -> Fixture:
     return fixture
 
 
+#: Two messages of `put` in a stream.
+BYTES_OF_TWO = 206
+
+
 def put(fixture: Fixture, batch: str, seq: int, payload: bytes = b"x", subject: bytes = b"s.a", **more: Any) -> Any:
     """One message of a batch: "" when it is held, else the decoded PubAck or error code."""
     header = {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(seq)}
@@ -104,15 +108,19 @@ def test_one_message_that_is_refused_refuses_the_batch(fixture: Fixture, headers
     assert fixture.put(b"s.a", b"x", {"Nats-Msg-Id": "same"}) == {"stream": "S", "seq": 1}
 
 
-def test_a_batch_that_would_pass_the_limits_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "limit", [{"max_msgs": 2}, {"max_bytes": BYTES_OF_TWO}, {"max_msgs": 2, "max_bytes": BYTES_OF_TWO}]
+)
+def test_a_batch_that_would_pass_the_limits_is_refused(tmp_path: Path, limit: dict[str, int]) -> None:
     fixture = Fixture(tmp_path)
-    fixture.create(allow_atomic=True, discard="new", max_msgs=2)
+    fixture.create(allow_atomic=True, discard="new", **limit)
     put(fixture, "b", 1)
     put(fixture, "b", 2)
     assert put(fixture, "b", 3, Batch_Commit=1) == 10077
     assert fixture.held() == []
     put(fixture, "b", 1)
     assert put(fixture, "b", 2, Batch_Commit=1)["count"] == 2
+    assert fixture.stream().log.state.bytes == BYTES_OF_TWO
 
 
 def test_ids_numbers_and_streams_that_do_not_fit(fixture: Fixture) -> None:

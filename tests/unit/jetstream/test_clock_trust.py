@@ -122,6 +122,21 @@ def test_or_when_a_linked_server_says_so(fixture: Fixture) -> None:
     assert payloads(fixture) == [b"one"]
     fixture.js.server.wall_clock.heard("no time")
     fixture.js.server.wall_clock.heard(ns_to_rfc3339(fixture.clock.now_ns() + 60 * S))
+    fixture.commit()
+    fixture = fixture.restart()  # it is on flash
+    wait(fixture, 2)
+    assert payloads(fixture) == []
+
+
+def test_a_time_to_live_counts_the_time_off_too(tmp_path: Path) -> None:
+    fixture = Fixture(tmp_path)
+    fixture.clock.synchronized = False
+    fixture.create(allow_msg_ttl=True)
+    fixture.put(b"s.a", b"an hour", {"Nats-TTL": "1h"})
+    fixture = again(fixture, 0.01)
+    wait(fixture, 2)
+    assert payloads(fixture) == [b"an hour"]
+    fixture.clock.synchronized = True
     wait(fixture, 2)
     assert payloads(fixture) == []
 

@@ -172,21 +172,28 @@ def test_a_message_stays_until_all_its_copies_have_it(fixture: ConsumerFixture) 
     assert messages(fixture) == 2
     confirm(fixture, backup)
     assert messages(fixture) == 0
+    fixture.leave(backup)
+    fixture.advance(30.0, 1.0)  # its consumer ends
+    fixture.fill(2)
+    fixture.advance(1.5, 0.5)
+    confirm(fixture, hub)
+    assert messages(fixture) == 2
 
 
 def test_a_copy_that_is_given_up_leaves_a_work_queue_what_no_other_copy_has(tmp_path: Path) -> None:
     fixture = ConsumerFixture(tmp_path)
     fixture.create(retention="workqueue")
-    hub = sourcing(fixture)
+    hub = sourcing(fixture, filter_subject="s.x")
     backup = sourcing(fixture, "$JS.S.bbbbbbbb", name="BACKUP", filter_subject="s.>")
+    fixture.put(b"s.y")
     fixture.fill(3)
     fixture.advance(1.5, 0.5)
     confirm(fixture, hub)
     fixture.fill(1)
-    assert messages(fixture) == 4
+    assert messages(fixture) == 5
     fixture.request("CONSUMER.DELETE.S.BACKUP")
     fixture.leave(backup)
-    assert messages(fixture) == 1
+    assert [seq for seq, _ in fixture.held("S")] == [1, 5]
 
 
 def test_other_consumers_of_an_interest_stream_keep_theirs(tmp_path: Path) -> None:
@@ -218,3 +225,26 @@ def test_a_copy_that_is_given_up_keeps_nothing(tmp_path: Path) -> None:
     fixture.leave(box)
     fixture.fill(2)
     assert messages(fixture) == 0
+
+
+@pytest.mark.parametrize(
+    ("retention", "others"),
+    [("workqueue", {}), ("interest", {"D": {"filter_subject": "s.1"}}), ("interest", {"D": {}})],
+)
+def test_an_acknowledgement_removes_nothing_that_is_not_the_consumers_alone(
+    tmp_path: Path, retention: str, others: dict[str, dict[str, str]]
+) -> None:
+    """One for a message that its filter does not match, or that another consumer has not acknowledged."""
+    fixture = ConsumerFixture(tmp_path)
+    fixture.create(retention=retention)
+    wanted = {"filter_subject": "s.0"} if "filter_subject" in others.get("D", {"filter_subject": ""}) else {}
+    fixture.add("C", ack_policy="explicit", **wanted)
+    for name, config in others.items():
+        fixture.add(name, ack_policy="explicit", **config)
+    fixture.put(b"s.1", b"another's")
+    fixture.put(b"s.0", b"its own")
+    fixture.ack(*fixture.pull(batch=2).take())
+    fixture.account.publish(b"$JS.ACK.S.C.1.1.1.0.0", origin=fixture.client)
+    fixture.commit()
+    fixture.advance(1.0, 0.5)
+    assert fixture.held("S")[0] == (1, b"another's")

@@ -97,6 +97,30 @@ def test_lowered_limits_hold_at_once(fixture: Fixture) -> None:
     assert [seq for seq, _ in fixture.held()] == [6]
 
 
+@pytest.mark.parametrize("limit", [{"max_msgs": 1}, {"max_bytes": 40}])
+def test_lowered_limits_are_enforced_in_slices(
+    fixture: Fixture, monkeypatch: pytest.MonkeyPatch, limit: dict[str, int]
+) -> None:
+    monkeypatch.setattr("eyot_daemon.jetstream.retention.limits.ENFORCED_MAX", 2)
+    fixture.create()
+    for _ in range(7):
+        fixture.put(b"s.a")  # 33 bytes each
+    fixture.request("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], **limit})
+    assert [seq for seq, _ in fixture.held()] == [7]
+
+
+def test_a_longer_message_replaces_one_where_it_fits(fixture: Fixture) -> None:
+    fixture.create(max_msgs_per_subject=1, discard="new", max_bytes=104)
+    for subject in (b"s.a", b"s.b", b"s.c"):
+        fixture.put(subject)  # 33 bytes each
+    assert fixture.put(b"s.a", b"123456")["error"]["description"] == "maximum bytes exceeded"
+    assert fixture.put(b"s.a", b"12345")["seq"] == 4
+    assert fixture.put(b"s.b", b"1")["error"]["description"] == "maximum bytes exceeded"
+    lowered = {"name": "S", "subjects": ["s.>"], "max_msgs_per_subject": 1, "discard": "new", "max_bytes": 50}
+    fixture.request("STREAM.UPDATE.S", lowered)
+    assert fixture.put(b"s.b")["seq"] == 5
+
+
 def test_a_first_sequence_can_be_chosen(fixture: Fixture) -> None:
     fixture.create(first_seq=100)
     assert fixture.put(b"s.a")["seq"] == 100
