@@ -44,10 +44,6 @@ class Headers:
                 return value
         return None
 
-    def get_all(self, name: bytes) -> list[bytes]:
-        """Return all values of `name`, in order."""
-        return [value for have, value in self.fields if have == name]
-
     def encode(self) -> bytes:
         """Encode the header block; b"" when there is neither a status nor a field."""
         if not self.status and not self.fields:

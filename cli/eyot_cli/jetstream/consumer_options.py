@@ -17,7 +17,6 @@ from eyot_cli.values.moments import parse_moment
 from eyot_cli.values.sizes import size_bytes
 
 F = TypeVar("F", bound=Callable[..., Any])
-_MINUTE_NS = 60 * 10**9
 #: Options of all three commands; members of the configuration by parameter.
 _ALL = (
     click.option("--filter", "filters", multiple=True, metavar="SUBJECT", help="only these subjects"),

@@ -56,11 +56,6 @@ class SchemaSource:
     numbered: dict[int, bytes] | None = field(default=None, repr=False)
     registry: Registry | None = None
 
-    @property
-    def in_payload(self) -> bool:
-        """Whether each payload names its schema."""
-        return self.text is None
-
 
 def _numbered(folder: Path, suffix: str) -> dict[int, bytes]:
     if not folder.is_dir():

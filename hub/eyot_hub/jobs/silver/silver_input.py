@@ -46,7 +46,6 @@ _READ: Final = pa.schema(
 )
 _CODED: Final = ("subject", "domain", "origin_domain", "origin_stream")
 _HEADERS: Final = pa.schema([("headers", columns.MAP_TYPE)])
-_DAY_US: Final = 86_400_000_000
 
 
 class Piece(NamedTuple):
