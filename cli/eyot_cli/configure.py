@@ -25,6 +25,7 @@ from eyot_cli.terminal.private_files import remove, write_private
 from eyot_cli.terminal.show import print_json, print_line
 from eyot_cli.upgrade.install.places import Places
 from eyot_cli.upgrade.status import read_last
+from eyot_cli.values.paths import FilePath
 from eyot_wire.conf.errors import ConfError
 from eyot_wire.conf.parser import parse_file
 from eyot_wire.desired import APPLIED, REFUSED, ROLLED_BACK, SETTINGS, ConfigReport, DesiredDocument, UpgradeReport
@@ -62,13 +63,13 @@ class Applied(Struct, kw_only=True):
 @click.option("--prefix", default="fleet", metavar="SUBJECT", help="what subjects of eyot-fleet begin with")
 @click.option(
     "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FilePath(dir_okay=False),
     default=Path("/etc/eyot/eyotd.conf"),
     help="the daemon's configuration",
 )
 @click.option(
     "--fragment",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FilePath(dir_okay=False),
     default=Path("/etc/eyot/enrolled/desired.conf"),
     help="the file to write; the block eyot { } includes it",
 )

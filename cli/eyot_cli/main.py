@@ -19,10 +19,11 @@ from eyot_cli.terminal.completion import ASKED_BY
 from eyot_cli.terminal.failure import Failure, OutputClosed
 from eyot_cli.terminal.lazy import LazyGroup, Place
 from eyot_cli.terminal.show import print_line
+from eyot_cli.values.paths import FilePath
 from eyot_cli.values.seconds import seconds
 from eyot_wire.program import run_program
 
-FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+FILE = FilePath(exists=True, dir_okay=False)
 #: Every command: where it is, and its line of help
 COMMANDS: Final = {
     "status": Place("eyot_cli.device.status", "status", "Show links, streams, backlog and commits."),

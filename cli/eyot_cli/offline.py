@@ -14,14 +14,15 @@ import click
 
 from eyot_cli.connection.target import Target
 from eyot_cli.terminal.failure import Failure
+from eyot_cli.values.paths import FilePath
 
 PROGRAM = "eyot-check"
 #: Where the package keeps streams.
 STORE = Path("/var/lib/eyot")
 
-_directory = click.argument("directory", type=click.Path(path_type=Path), default=STORE, metavar="[DIRECTORY]")
+_directory = click.argument("directory", type=FilePath(), default=STORE, metavar="[DIRECTORY]")
 _key_file = click.option(
-    "--key-file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="the key of an encrypted store"
+    "--key-file", type=FilePath(dir_okay=False), metavar="FILE", help="the key of an encrypted store"
 )
 
 

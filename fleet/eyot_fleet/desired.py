@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 LABELS_MAX: Final = 32
+#: Greatest priority of a group; the least is its negative.
+PRIORITY_MAX: Final = 1000
+#: Bounds of a stream at the hub: JetStream has 64 bits for an age in nanoseconds, and for bytes.
+AGE_MAX_S: Final = 9_000_000_000
+BYTES_MAX: Final = 2**63 - 1
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _STREAM: Final = re.compile(r"[^\s.*>/\\]{1,200}")
 #: Sources of one stream. nats-server holds a consumer for each at its origin, and asks them all when the stream starts.
@@ -72,7 +77,7 @@ class Group(Written, frozen=True, kw_only=True, omit_defaults=True):
         _check_labels(self.labels)
         _check_settings(self.settings)
         check_written(self)
-        if not -1000 <= self.priority <= 1000:
+        if not -PRIORITY_MAX <= self.priority <= PRIORITY_MAX:
             raise DesiredError("a group's priority is -1000 to 1000")
 
     def has(self, labels: Iterable[str]) -> bool:
@@ -104,8 +109,10 @@ class SourceRule(Written, frozen=True, kw_only=True, omit_defaults=True):
             raise DesiredError("a shard has 1 to 5000 sources")
         if self.replicas not in (1, 3, 5):
             raise DesiredError("replicas: expected 1, 3 or 5")
-        if self.max_age_s < 0:
-            raise DesiredError("max_age_s must not be negative")
+        if not 0 <= self.max_age_s <= AGE_MAX_S:
+            raise DesiredError("max_age_s is 0 to 292 years")
+        if not -1 <= self.max_bytes <= BYTES_MAX:
+            raise DesiredError("max_bytes is -1, or up to 64 bits")
 
 
 def check_name(kind: str, name: str) -> str:

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 from msgspec import Struct
 
 from eyot_fleet.errors import ConfigError
+from eyot_wire.host_name import can_be_host
 from eyot_wire.info import ClientConnect
 from eyot_wire.trust.creds import Credentials, parse_creds
 from eyot_wire.trust.nkey import NkeyError
@@ -127,6 +128,6 @@ def split_server(server: str) -> tuple[str, str, int]:
         raise ConfigError("servers: an address is no URL of the form nats://HOST:PORT") from None
     if url.username or url.password:
         raise ConfigError("servers: a login does not belong into the address: use user and password, or creds")
-    if url.scheme not in ("nats", "tls") or not url.hostname:
+    if url.scheme not in ("nats", "tls") or not can_be_host(unquote(url.hostname or "")):
         raise ConfigError(f"servers: {server!r}: expected nats://HOST:PORT or tls://HOST:PORT")
-    return url.scheme, unquote(url.hostname), port or DEFAULT_PORT
+    return url.scheme, unquote(url.hostname or ""), port or DEFAULT_PORT

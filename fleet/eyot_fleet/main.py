@@ -17,11 +17,12 @@ import trio
 from eyot_fleet.command import BY, HubState, as_json, at_hub, configuration, guarded
 from eyot_fleet.config import FleetConfig, address
 from eyot_fleet.connection import connected
-from eyot_fleet.desired import DeviceSettings, Group, SourceRule
+from eyot_fleet.desired import AGE_MAX_S, BYTES_MAX, PRIORITY_MAX, DeviceSettings, Group, SourceRule
 from eyot_fleet.device_index import DeviceIndex
 from eyot_fleet.device_query import PAGE_SIZE_MAX, SORTS, DeviceQuery
 from eyot_fleet.device_record import STATES, DeviceRecord
 from eyot_fleet.errors import FleetError
+from eyot_fleet.finite_range import FiniteRange
 from eyot_fleet.group_summary import GroupSummary, summaries
 from eyot_fleet.rollout import Rollout
 from eyot_fleet.rollout_commands import rollout
@@ -40,6 +41,7 @@ T = TypeVar("T")
 DEFAULT_CONFIG: Final = "/etc/eyot/fleet.toml"
 #: How long a command waits for the service to forget a device, seconds.
 FORGOTTEN_S: Final = 30.0
+PAGES_MAX: Final = 1_000_000
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -161,7 +163,7 @@ async def _allowed(connection: Connection, needs: Needs, section: str) -> str:
 @click.option("--alert", "alerts", multiple=True, help="only devices with this kind of alert; * for any")
 @click.option("--sort", type=click.Choice(list(SORTS)), default="state", help="order of the rows")
 @click.option("--descending", is_flag=True, help="the greatest first")
-@click.option("--page", type=click.IntRange(1), default=1, help="which page")
+@click.option("--page", type=click.IntRange(1, PAGES_MAX), default=1, help="which page")
 @click.option("--size", type=click.IntRange(1, PAGE_SIZE_MAX), default=50, help="devices of a page")
 @guarded
 def list_devices(
@@ -321,7 +323,12 @@ def _group_row(each: GroupSummary) -> list[str]:
 @group.command("set")
 @click.argument("name")
 @click.option("--label", "labels", multiple=True, help="a device must have all; without any, all devices belong")
-@click.option("--priority", type=int, default=0, help="of groups that say different, the highest counts")
+@click.option(
+    "--priority",
+    type=click.IntRange(-PRIORITY_MAX, PRIORITY_MAX),
+    default=0,
+    help="of groups that say different, the highest counts",
+)
 @click.option("--settings", type=click.File("rb"), required=True, help="a JSON file with the blocks sync and flash")
 @click.option("--reason", default="", help="why, for the history")
 @guarded
@@ -363,9 +370,14 @@ def sources() -> None:
 @click.option("--shard-size", type=click.IntRange(1, 5000), default=200, help="sources of one stream at the hub")
 @click.option("--replicas", type=click.Choice(["1", "3", "5"]), default="1", help="of the streams at the hub")
 @click.option(
-    "--max-age", type=click.FloatRange(0), default=0.0, help="how long the hub keeps a message, seconds; 0: always"
+    "--max-age",
+    type=FiniteRange(0, AGE_MAX_S),
+    default=0.0,
+    help="how long the hub keeps a message, seconds; 0: always",
 )
-@click.option("--max-bytes", type=int, default=-1, help="bytes of one stream at the hub; -1: no bound")
+@click.option(
+    "--max-bytes", type=click.IntRange(-1, BYTES_MAX), default=-1, help="bytes of one stream at the hub; -1: no bound"
+)
 @click.option("--filter", "filter_subject", default="", help="only messages of this subject")
 @click.option("--reason", default="", help="why, for the history")
 @guarded

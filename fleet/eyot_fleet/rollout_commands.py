@@ -10,6 +10,7 @@ import click
 from eyot_fleet.command import BY, HubState, as_json, at_hub, configuration, guarded
 from eyot_fleet.device_index import DeviceIndex
 from eyot_fleet.errors import FleetError
+from eyot_fleet.finite_range import FiniteRange
 from eyot_fleet.rollout import HALTED, ROLLED_BACK, RUNNING, Ring, RingProgress, Rollout, progress_of
 from eyot_fleet.show import moment, print_json, print_table
 
@@ -39,8 +40,12 @@ def rollout() -> None:
     metavar="GROUP[:WAIT]",
     help="a group, and how long it runs well before the next ring opens (24h; s, m, h, d)",
 )
-@click.option("--halt-percent", type=float, default=5.0, help="halt when more devices of a ring are worse")
-@click.option("--enough-percent", type=float, default=90.0, help="devices of a ring that must run the release")
+@click.option(
+    "--halt-percent", type=FiniteRange(0, 100), default=5.0, help="halt when more devices of a ring are worse"
+)
+@click.option(
+    "--enough-percent", type=FiniteRange(0, 100), default=90.0, help="devices of a ring that must run the release"
+)
 @click.option("--grace", default="15m", help="how long a device may be without a link before it counts as worse")
 @click.option("--reason", default="", help="why, for the history")
 @guarded

@@ -17,6 +17,7 @@ from eyot_cli.jetstream.stream_changes import STREAM_DEFAULTS
 from eyot_cli.terminal.failure import Failure
 from eyot_cli.terminal.show import print_line
 from eyot_cli.values.names import subject_to_publish, subject_to_subscribe
+from eyot_cli.values.numbers import at_least
 from eyot_cli.values.sizes import size_bytes
 
 if TYPE_CHECKING:
@@ -40,9 +41,7 @@ def _amount(function: Command) -> Command:
     clients = click.option(
         "--clients", "-c", type=click.IntRange(1, 1000), default=1, metavar="NUMBER", help="connections"
     )
-    msgs = click.option(
-        "--msgs", "-n", type=click.IntRange(min=1), default=100_000, metavar="NUMBER", help="messages in all"
-    )
+    msgs = click.option("--msgs", "-n", type=at_least(1), default=100_000, metavar="NUMBER", help="messages in all")
     return msgs(clients(function))
 
 
@@ -95,7 +94,7 @@ def sub(target: Target, subject: str, msgs: int, clients: int) -> None:
 @_size
 @click.option(
     "--batch",
-    type=click.IntRange(min=1),
+    type=at_least(1),
     default=500,
     metavar="NUMBER",
     help="messages on the way at most; 1: one by one",

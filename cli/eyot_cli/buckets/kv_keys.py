@@ -38,13 +38,14 @@ from eyot_cli.terminal.failure import Failure
 from eyot_cli.terminal.show import console, count, print_json, print_table, size
 from eyot_cli.values.ages import age_ns
 from eyot_cli.values.names import bucket_name, key_name, key_to_read
+from eyot_cli.values.numbers import at_least
 from eyot_wire.jetstream import error_codes as codes
 
 
 @click.command("get")
 @click.argument("bucket", callback=bucket_name)
 @click.argument("key", callback=key_to_read)
-@click.option("--revision", type=click.IntRange(min=1), metavar="N", help="this revision instead of the last")
+@click.option("--revision", type=at_least(1), metavar="N", help="this revision instead of the last")
 @click.option("--raw", is_flag=True, help="the value alone, byte by byte")
 @click.pass_obj
 def get(target: Target, bucket: str, key: str, revision: int | None, raw: bool) -> None:
@@ -109,7 +110,7 @@ def create(target: Target, bucket: str, key: str, value: str | None, ttl: int | 
 @click.argument("bucket", callback=bucket_name)
 @click.argument("key", callback=key_name)
 @click.argument("value")
-@click.argument("revision", type=click.IntRange(min=0))
+@click.argument("revision", type=at_least(0))
 @click.pass_obj
 def update(target: Target, bucket: str, key: str, value: str, revision: int) -> None:
     """Set KEY to VALUE if its last revision is REVISION.
@@ -185,7 +186,7 @@ def history(target: Target, bucket: str, key: str) -> None:
 @click.command("revert")
 @click.argument("bucket", callback=bucket_name)
 @click.argument("key", callback=key_to_read)
-@click.argument("revision", type=click.IntRange(min=1))
+@click.argument("revision", type=at_least(1))
 @force
 @click.pass_obj
 def revert(target: Target, bucket: str, key: str, revision: int, force: bool) -> None:
@@ -216,8 +217,8 @@ def revert(target: Target, bucket: str, key: str, revision: int, force: bool) ->
 @click.option("--history", "with_history", is_flag=True, help="also the values before the last")
 @click.option("--deletes/--no-deletes", default=True, help="also what was deleted")
 @click.option("--updates", is_flag=True, help="only what changes from now on")
-@click.option("--revision", type=click.IntRange(min=1), metavar="N", help="all from this revision on")
-@click.option("--count", "-n", "most", type=click.IntRange(min=1), help="end after so many")
+@click.option("--revision", type=at_least(1), metavar="N", help="all from this revision on")
+@click.option("--count", "-n", "most", type=at_least(1), help="end after so many")
 @click.pass_obj
 def watch(
     target: Target,

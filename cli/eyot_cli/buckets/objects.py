@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from io import BufferedIOBase
 from pathlib import Path
@@ -42,9 +42,11 @@ from eyot_cli.terminal.private_files import is_special
 from eyot_cli.terminal.show import console, count, names_option, print_json, print_names, print_table, size
 from eyot_cli.values.ages import age_ns
 from eyot_cli.values.names import bucket_name
+from eyot_cli.values.numbers import at_least
+from eyot_cli.values.paths import FilePath
 from eyot_cli.values.sizes import size_bytes
 
-FILE = click.Path(dir_okay=False, path_type=Path)
+FILE = FilePath(dir_okay=False)
 _progress = click.option(
     "--progress/--no-progress", default=False, expose_value=False, help="as in the nats tool; eyot shows none here"
 )
@@ -186,7 +188,7 @@ def details(target: Target, bucket: str, name: str | None) -> None:
 
 @objects.command("put")
 @click.argument("bucket", callback=bucket_name)
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path, allow_dash=True))
+@click.argument("file", type=FilePath(dir_okay=False, allow_dash=True))
 @click.option("--name", metavar="NAME", help="name of the object; the file's without it")
 @click.option("--description", metavar="TEXT", help="what it is")
 @click.option("--header", "-H", multiple=True, metavar="NAME:VALUE", help="a header; may be given several times")
@@ -260,7 +262,8 @@ def get(target: Target, bucket: str, name: str, output: Path | None, force: bool
     except OSError as error:
         raise Failure(f"{path}: {error.strerror}") from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
     length = path.stat().st_size
     tell(target, {"file": str(path), "size": length}, f"{path}: {size(length)}")
 
@@ -311,7 +314,7 @@ def delete(target: Target, bucket: str, name: str | None, force: bool) -> None:
 
 @objects.command("watch")
 @click.argument("bucket", callback=bucket_name)
-@click.option("--count", "-n", "most", type=click.IntRange(min=1), help="end after so many")
+@click.option("--count", "-n", "most", type=at_least(1), help="end after so many")
 @click.pass_obj
 def watch(target: Target, bucket: str, most: int | None) -> None:
     """Print the objects of BUCKET, and every change."""

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 from nats.aio.transport import TcpTransport
 
 from eyot_cli.terminal.failure import Failure
+from eyot_wire.host_name import can_be_host
 
 if TYPE_CHECKING:
     from urllib.parse import ParseResult
@@ -49,7 +50,7 @@ def proxy_of(url: str) -> Proxy:
         )
     except ValueError:
         raise wrong from None
-    if parts.scheme not in _SCHEMES or not found.host:
+    if parts.scheme not in _SCHEMES or not can_be_host(found.host):
         raise wrong
     return found
 

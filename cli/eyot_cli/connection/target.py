@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import socket
 import ssl
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -43,6 +44,10 @@ AT_ONCE = 32
 DEVICE_COMMANDS = "status, sync, doctor, top and support-bundle"
 GROUP_COMMANDS = "status, sync, doctor and support-bundle"
 T = TypeVar("T")
+#: The resolver would say so of a name that Python cannot give it.
+NOT_A_HOST = "not a host name"
+#: Errors of the system that a connection ends with. nats-py keeps BrokenPipeError to itself: that one is standard output's.
+_OF_CONNECTIONS = (TimeoutError, ConnectionResetError, ConnectionAbortedError, ConnectionRefusedError)
 
 
 @dataclass(frozen=True)
@@ -132,6 +137,8 @@ class Target:
             verify: ssl.SSLContext | bool = self.tls.context() if over_http else False
             with httpx.Client(transport=transport, timeout=self.timeout_s, verify=verify) as client:
                 answer = client.get(base + path)
+        except UnicodeError:  # of the codec for names of hosts
+            raise Failure(f"no answer from {self.control}: {NOT_A_HOST}") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Failure(f"no answer from {self.control}: {_unanswered(error)}") from error
         if answer.status_code != 200:
@@ -187,9 +194,9 @@ class Target:
         try:
             return asyncio.run(run())
         except (NatsError, OSError, TimeoutError) as error:
-            if len(clients) == number and isinstance(error, BrokenPipeError):
-                raise  # nobody reads standard output any more
             is_reached = not isinstance(error, OSError) or isinstance(error, ssl.SSLError | ProxyError)
+            if len(clients) == number and not is_reached and not isinstance(error, _OF_CONNECTIONS):
+                raise  # of a file that the action reads or writes, or of standard output
             remedy = self.login_remedy if self.login is not None else ""
             raise cannot_connect(self.shown_server, said(error), is_reached=is_reached, login_remedy=remedy) from error
 
@@ -324,6 +331,8 @@ class Target:
                 inbox_prefix=inbox_prefix,
             )
         except NoServersError:
+            if errors and isinstance(errors[-1], UnicodeError):  # of the codec for names of hosts
+                raise socket.gaierror(socket.EAI_NONAME, NOT_A_HOST) from None
             raise errors[-1] if errors else NoServersError from None
         return client
 

@@ -11,6 +11,7 @@ import click
 from eyot_cli.terminal.failure import Failure, NoSuchPage
 from eyot_cli.terminal.private_files import write_new
 from eyot_cli.terminal.show import print_json, print_line
+from eyot_cli.values.paths import FilePath
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -27,7 +28,7 @@ _GZIP = b"\x1f\x8b"
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     metavar="FILE",
     help="file, or folder; by default the archive's own name in this folder",
 )

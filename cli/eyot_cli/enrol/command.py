@@ -18,6 +18,7 @@ from eyot_cli.enrol.sealing import WITH_KEYS, unseal, write_drop_ins
 from eyot_cli.enrol.start import check_configuration, renew_daily, restart, until_linked
 from eyot_cli.terminal.failure import Failure
 from eyot_cli.terminal.show import print_json, print_line
+from eyot_cli.values.paths import FilePath
 from eyot_wire.trust.enrolment import EnrolmentError, is_device_name, parse_token
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 FOLDER: Final = Path("/etc/eyot/enrolled")
 CONFIG: Final = Path("/etc/eyot/eyotd.conf")
 FRAGMENT: Final = Path("/etc/eyot/conf.d/50-enrolled.conf")
-PATH: Final = click.Path(path_type=Path)
+PATH: Final = FilePath(dir_okay=False)
 #: A token is due for renewal when less than this part of its life is left.
 _DUE: Final = 1 / 3
 #: A clock that differs this much from the hub's is told, seconds.
@@ -56,7 +57,9 @@ class _Places:
     type=click.Choice(WITH_KEYS),
     help="seal the key with systemd-creds, by a key of this machine or its TPM; with --renew the present key",
 )
-@click.option("--folder", type=PATH, default=FOLDER, metavar="DIR", help="where key and credentials are kept")
+@click.option(
+    "--folder", type=FilePath(file_okay=False), default=FOLDER, metavar="DIR", help="where key and credentials are kept"
+)
 @click.option("--config", type=PATH, default=CONFIG, metavar="FILE", help="the daemon's configuration")
 @click.option("--fragment", type=PATH, default=FRAGMENT, metavar="FILE", help="the part of it that is written")
 @click.option("--no-start", is_flag=True, help="do not restart the daemon, nor wait for the link")

@@ -17,6 +17,7 @@ from eyot_cli.messages.common import until_done
 from eyot_cli.terminal.failure import Failure
 from eyot_cli.terminal.show import print_line
 from eyot_cli.trust.command import TrustCommand, account_option, in_session
+from eyot_cli.values.numbers import at_least
 from eyot_wire.quoting import printable
 from eyot_wire.trust.enrolment import ENROL, MAX_REQUEST, RENEW, EnrolmentAnswer
 
@@ -36,7 +37,7 @@ _QUEUE: Final = "eyot-enrolment"
 
 @click.command("serve", cls=TrustCommand)
 @click.option("--leaf-url", "leaf_urls", multiple=True, metavar="URL", required=True, help="where devices link")
-@click.option("--count", type=click.IntRange(min=1), help="end after so many requests")
+@click.option("--count", type=at_least(1), help="end after so many requests")
 @account_option
 @in_session
 def serve(session: Session, account: str | None, leaf_urls: tuple[str, ...], count: int | None) -> None:

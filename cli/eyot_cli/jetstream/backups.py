@@ -28,6 +28,8 @@ from eyot_cli.jetstream.stream_options import config_in
 from eyot_cli.terminal.failure import Failure
 from eyot_cli.terminal.show import console, count, print_json, progress, progress_option, size
 from eyot_cli.values.names import stream_name
+from eyot_cli.values.numbers import at_least
+from eyot_cli.values.paths import FilePath
 from eyot_cli.values.sizes import size_bytes
 
 META, DATA = "backup.json", "stream.tar.s2"
@@ -40,7 +42,7 @@ COMPLETE_S = 3600.0
 
 @click.command()
 @click.argument("stream", callback=stream_name)
-@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("folder", type=FilePath(file_okay=False))
 @click.option("--no-consumers/--consumers", default=False, help="messages only")
 @click.option("--check", is_flag=True, help="have the server check all messages first")
 @click.option(
@@ -218,15 +220,15 @@ class _Receiver:
 
 
 @click.command()
-@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("folder", type=FilePath(exists=True, file_okay=False))
 @click.option(
     "--config",
     "file_of_config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FilePath(exists=True, dir_okay=False),
     metavar="FILE",
     help="JSON of the configuration that it is to have, of the same name",
 )
-@click.option("--replicas", type=click.IntRange(min=1), metavar="N", help="copies in a cluster")
+@click.option("--replicas", type=at_least(1), metavar="N", help="copies in a cluster")
 @progress_option
 @click.pass_obj
 def restore(target: Target, folder: Path, file_of_config: Path | None, replicas: int | None, shows: bool) -> None:

@@ -13,6 +13,7 @@ from eyot_cli.connection.target import Target
 from eyot_cli.terminal.failure import Failure
 from eyot_cli.terminal.private_files import write_private
 from eyot_cli.terminal.show import print_json, print_line, print_raw
+from eyot_cli.values.paths import FilePath
 from eyot_wire.jetstream.consumer import ConsumerConfig
 from eyot_wire.jetstream.stream import StreamConfig
 
@@ -26,7 +27,7 @@ def instead_options(command: F) -> F:
     for add in (
         click.option(
             "--output",
-            type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+            type=FilePath(dir_okay=False, allow_dash=True),
             metavar="FILE",
             help="write the configuration there instead, for --config",
         ),

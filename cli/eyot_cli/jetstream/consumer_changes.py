@@ -18,6 +18,7 @@ from eyot_cli.terminal.confirm import confirm, force
 from eyot_cli.terminal.failure import Failure
 from eyot_cli.values.moments import parse_moment
 from eyot_cli.values.names import stream_name
+from eyot_cli.values.numbers import at_least
 
 _of_stream = click.argument("stream", callback=stream_name)
 _named = click.argument("name", callback=stream_name)
@@ -187,9 +188,7 @@ def unpin(target: Target, stream: str, name: str, group: str | None, force: bool
 @click.command("reset")
 @_of_stream
 @_named
-@click.option(
-    "--sequence", type=click.IntRange(min=0), default=0, metavar="N", help="go on there; 0: after the ack floor"
-)
+@click.option("--sequence", type=at_least(0), default=0, metavar="N", help="go on there; 0: after the ack floor")
 @force
 @click.pass_obj
 def reset(target: Target, stream: str, name: str, sequence: int, force: bool) -> None:

@@ -15,6 +15,7 @@ from eyot_cli.terminal.show import count, names_option, print_json, print_names,
 from eyot_cli.values.ages import age_ns
 from eyot_cli.values.moments import age_of
 from eyot_cli.values.names import stream_name
+from eyot_cli.values.numbers import INTEGER
 from eyot_wire.go.time import ZERO_TIME
 from eyot_wire.jetstream.consumer import ConsumerInfo
 
@@ -26,14 +27,14 @@ _Rule = Callable[[ConsumerInfo], bool]
 @click.option("--pull", is_flag=True, help="that are pulled from")
 @click.option("--push", is_flag=True, help="that push")
 @click.option("--bound", is_flag=True, help="that somebody listens to or pulls from now")
-@click.option("--waiting", type=int, metavar="N", help="with fewer waiting pulls")
-@click.option("--ack-pending", type=int, metavar="N", help="with fewer messages that wait for an acknowledgement")
-@click.option("--pending", type=int, metavar="N", help="with fewer unprocessed messages")
+@click.option("--waiting", type=INTEGER, metavar="N", help="with fewer waiting pulls")
+@click.option("--ack-pending", type=INTEGER, metavar="N", help="with fewer messages that wait for an acknowledgement")
+@click.option("--pending", type=INTEGER, metavar="N", help="with fewer unprocessed messages")
 @click.option("--idle", callback=age_ns, metavar="TIME", help="that delivered nothing for so long")
 @click.option("--created", callback=age_ns, metavar="TIME", help="made so long ago, or longer")
-@click.option("--replicas", type=int, metavar="N", help="with so many copies, or fewer")
+@click.option("--replicas", type=INTEGER, metavar="N", help="with so many copies, or fewer")
 @click.option("--pinned", is_flag=True, help="each priority group of which has its pinned client")
-@click.option("--api-level", type=int, metavar="N", help="that need this API level, or a higher one")
+@click.option("--api-level", type=INTEGER, metavar="N", help="that need this API level, or a higher one")
 @click.option("--invert", is_flag=True, help="that fit none of what is given")
 @names_option
 @click.pass_obj

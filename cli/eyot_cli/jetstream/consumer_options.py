@@ -6,7 +6,6 @@ Names and meanings are those of the `nats` tool.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -14,6 +13,8 @@ import click
 from eyot_cli.jetstream.stream_options import config_in, name_value
 from eyot_cli.values.ages import age_ns
 from eyot_cli.values.moments import parse_moment
+from eyot_cli.values.numbers import INTEGER, at_least
+from eyot_cli.values.paths import FilePath
 from eyot_cli.values.sizes import size_bytes
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -21,19 +22,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 _ALL = (
     click.option("--filter", "filters", multiple=True, metavar="SUBJECT", help="only these subjects"),
     click.option("--wait", "ack_wait", callback=age_ns, metavar="TIME", help="how long an ack may take"),
-    click.option("--max-deliver", type=int, metavar="N", help="deliveries of one message at most"),
+    click.option("--max-deliver", type=INTEGER, metavar="N", help="deliveries of one message at most"),
     click.option(
         "--max-pending",
         "--max-outstanding",
         "max_ack_pending",
-        type=int,
+        type=INTEGER,
         metavar="N",
         help="messages without an ack at most",
     ),
     click.option("--backoff", type=click.Choice(["none", "linear"]), help="redeliver later and later"),
-    click.option(
-        "--backoff-steps", type=click.IntRange(min=1), metavar="N", default=10, help="steps of --backoff linear"
-    ),
+    click.option("--backoff-steps", type=at_least(1), metavar="N", default=10, help="steps of --backoff linear"),
     click.option("--backoff-min", callback=age_ns, metavar="TIME", default="1m", help="wait of its first step"),
     click.option(
         "--backoff-max", callback=age_ns, metavar="TIME", default="20m", help="wait that its last stays below"
@@ -44,18 +43,20 @@ _ALL = (
         "--inactive-threshold", callback=age_ns, metavar="TIME", help="delete it when nobody has used it for so long"
     ),
     click.option("--description", metavar="TEXT", help="what it is for"),
-    click.option("--max-pull-batch", "max_batch", type=int, metavar="N", help="messages of one pull request at most"),
+    click.option(
+        "--max-pull-batch", "max_batch", type=INTEGER, metavar="N", help="messages of one pull request at most"
+    ),
     click.option("--max-pull-expire", "max_expires", callback=age_ns, metavar="TIME", help="its waiting time at most"),
     click.option("--max-pull-bytes", "max_bytes", callback=size_bytes, metavar="SIZE", help="its bytes at most"),
     click.option(
         "--sample", "sample_freq", type=click.IntRange(0, 100), metavar="PERCENT", help="acks that are reported"
     ),
-    click.option("--replicas", "num_replicas", type=int, metavar="N", help="copies in a cluster"),
+    click.option("--replicas", "num_replicas", type=INTEGER, metavar="N", help="copies in a cluster"),
     click.option("--metadata", multiple=True, metavar="NAME=VALUE", help="metadata, which keeps the other names"),
     click.option(
         "--config",
         "file",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=FilePath(exists=True, dir_okay=False),
         metavar="FILE",
         help="JSON of a configuration, or of `eyot consumer info --json`",
     ),
@@ -71,8 +72,8 @@ _NEW = (
         "--heartbeat", "idle_heartbeat", metavar="TIME", help="tell --target after so long a silence; -1: never"
     ),
     click.option("--flow-control", is_flag=True, default=None, help="--target tells how far it is; needs --heartbeat"),
-    click.option("--bps", "rate_limit_bps", type=click.IntRange(min=1), metavar="N", help="push so many bits a second"),
-    click.option("--max-waiting", type=int, metavar="N", help="pull requests that wait at most"),
+    click.option("--bps", "rate_limit_bps", type=at_least(1), metavar="N", help="push so many bits a second"),
+    click.option("--max-waiting", type=INTEGER, metavar="N", help="pull requests that wait at most"),
     click.option("--memory", "mem_storage", is_flag=True, default=None, help="state in memory alone"),
     click.option("--pause", metavar="UNTIL", help="deliver nothing until then: 1h, or 2026-12-01T06:00:00Z"),
     click.option(

@@ -29,6 +29,7 @@ from eyot_cli.terminal.show import (
     span,
 )
 from eyot_cli.values.names import stream_name
+from eyot_cli.values.numbers import at_least
 from eyot_cli.values.seconds import seconds
 from eyot_wire.jetstream import error_codes as codes
 from eyot_wire.jetstream.consumer import ConsumerInfo
@@ -126,7 +127,7 @@ def _state_of(info: ConsumerInfo) -> list[tuple[str, str]]:
 @consumer.command("next")
 @click.argument("stream", callback=stream_name)
 @click.argument("name", callback=stream_name)
-@click.option("--count", "-n", "most", type=click.IntRange(min=1), default=1, help="end after so many messages")
+@click.option("--count", "-n", "most", type=at_least(1), default=1, help="end after so many messages")
 @click.option("--ack/--no-ack", default=True, help="acknowledge what was printed, and wait until that is on flash")
 @click.option("--nak", is_flag=True, help="refuse them instead: they come again")
 @click.option("--term", is_flag=True, help="refuse them instead: they never come again")

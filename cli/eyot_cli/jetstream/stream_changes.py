@@ -16,6 +16,7 @@ from eyot_cli.jetstream.stream_options import changed_config, options_of_stream,
 from eyot_cli.terminal.confirm import confirm, force
 from eyot_cli.terminal.show import count
 from eyot_cli.values.names import stream_name
+from eyot_cli.values.numbers import at_least
 
 STREAM_DEFAULTS: dict[str, Any] = {
     "retention": "limits",
@@ -92,8 +93,8 @@ def remove(target: Target, name: str, force: bool) -> None:
 @click.command("purge")
 @click.argument("name", callback=stream_name)
 @click.option("--subject", metavar="SUBJECT", help="only messages of this subject")
-@click.option("--keep", type=click.IntRange(min=0), metavar="N", help="keep the newest N")
-@click.option("--seq", type=click.IntRange(min=1), metavar="N", help="only messages before this sequence")
+@click.option("--keep", type=at_least(0), metavar="N", help="keep the newest N")
+@click.option("--seq", type=at_least(1), metavar="N", help="only messages before this sequence")
 @force
 @click.pass_obj
 def purge(target: Target, name: str, subject: str | None, keep: int | None, seq: int | None, force: bool) -> None:
@@ -109,7 +110,7 @@ def purge(target: Target, name: str, subject: str | None, keep: int | None, seq:
 
 @click.command("rmm")
 @click.argument("name", callback=stream_name)
-@click.argument("seq", type=click.IntRange(min=1))
+@click.argument("seq", type=at_least(1))
 @click.option("--erase/--no-erase", default=True, help="overwrite the payload, too")
 @force
 @click.pass_obj

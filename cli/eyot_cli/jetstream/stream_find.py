@@ -13,6 +13,7 @@ from eyot_cli.jetstream.stream_info import every_stream, info_of, needed_level
 from eyot_cli.terminal.show import count, names_option, print_json, print_names, print_table
 from eyot_cli.values.ages import age_ns
 from eyot_cli.values.moments import age_of
+from eyot_cli.values.numbers import INTEGER
 from eyot_wire.jetstream.stream import StreamInfo
 from eyot_wire.subject import is_subset
 
@@ -23,12 +24,12 @@ _Rule = Callable[[StreamInfo], bool]
 @click.option("--empty", is_flag=True, help="that hold no message")
 @click.option("--idle", callback=age_ns, metavar="TIME", help="that got no message for so long")
 @click.option("--created", callback=age_ns, metavar="TIME", help="made so long ago, or longer")
-@click.option("--consumers", type=int, metavar="N", help="with so many consumers, or fewer")
+@click.option("--consumers", type=INTEGER, metavar="N", help="with so many consumers, or fewer")
 @click.option("--subject", metavar="SUBJECT", help="with a subject that this one includes")
-@click.option("--replicas", type=int, metavar="N", help="with so many copies, or fewer")
+@click.option("--replicas", type=INTEGER, metavar="N", help="with so many copies, or fewer")
 @click.option("--sourced", is_flag=True, help="with sources")
 @click.option("--mirrored", is_flag=True, help="that are mirrors")
-@click.option("--api-level", type=int, metavar="N", help="that need this API level, or a higher one")
+@click.option("--api-level", type=INTEGER, metavar="N", help="that need this API level, or a higher one")
 @click.option("--invert", is_flag=True, help="that fit none of what is given")
 @names_option
 @click.pass_obj

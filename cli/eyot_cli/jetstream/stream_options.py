@@ -15,6 +15,8 @@ import msgspec
 
 from eyot_cli.terminal.failure import Failure
 from eyot_cli.values.ages import age_ns
+from eyot_cli.values.numbers import INTEGER, at_least
+from eyot_cli.values.paths import FilePath
 from eyot_cli.values.sizes import size_bytes
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -25,9 +27,13 @@ _BOTH = (
     click.option("--subjects", multiple=True, metavar="SUBJECTS", help="subjects to store; several, or with commas"),
     click.option("--description", metavar="TEXT", help="what the stream is for"),
     click.option("--discard", type=click.Choice(["old", "new"]), help="what goes when a limit is reached"),
-    click.option("--max-msgs", type=int, metavar="N", help="messages at most"),
+    click.option("--max-msgs", type=INTEGER, metavar="N", help="messages at most"),
     click.option(
-        "--max-msgs-per-subject", "max_msgs_per_subject", type=int, metavar="N", help="messages of one subject at most"
+        "--max-msgs-per-subject",
+        "max_msgs_per_subject",
+        type=INTEGER,
+        metavar="N",
+        help="messages of one subject at most",
     ),
     click.option("--max-bytes", callback=size_bytes, metavar="SIZE", help="bytes at most"),
     click.option("--max-age", callback=age_ns, metavar="TIME", help="remove messages after this time"),
@@ -35,7 +41,7 @@ _BOTH = (
     click.option(
         "--dupe-window", "duplicate_window", callback=age_ns, metavar="TIME", help="how long Nats-Msg-Id counts"
     ),
-    click.option("--replicas", "num_replicas", type=int, metavar="N", help="copies in a cluster"),
+    click.option("--replicas", "num_replicas", type=INTEGER, metavar="N", help="copies in a cluster"),
     click.option("--allow-direct/--no-allow-direct", default=None, help="direct reads"),
     click.option(
         "--allow-rollup/--deny-rollup",
@@ -86,7 +92,7 @@ _BOTH = (
     click.option(
         "--config",
         "file",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=FilePath(exists=True, dir_okay=False),
         metavar="FILE",
         help="JSON of a configuration, or of `eyot stream info --json`",
     ),
@@ -103,16 +109,18 @@ _ENDS = {"no_mirror": "mirror", "no_transform": "subject_transform", "no_republi
 _NEW = (
     click.option("--storage", type=click.Choice(["file", "memory"]), help="file is on flash"),
     click.option("--retention", type=click.Choice(list(_RETENTION)), help="when messages may go"),
-    click.option("--first-sequence", "first_seq", type=click.IntRange(min=1), metavar="N", help="the first sequence"),
+    click.option("--first-sequence", "first_seq", type=at_least(1), metavar="N", help="the first sequence"),
     click.option("--mirror", metavar="STREAM[@DOMAIN]", help="be a copy of this stream"),
-    click.option("--max-consumers", type=int, metavar="N", help="consumers at most"),
+    click.option("--max-consumers", type=INTEGER, metavar="N", help="consumers at most"),
     click.option(
         "--limit-consumer-inactive",
         callback=age_ns,
         metavar="TIME",
         help="--inactive-threshold of its consumers at most",
     ),
-    click.option("--limit-consumer-max-pending", type=int, metavar="N", help="--max-pending of its consumers at most"),
+    click.option(
+        "--limit-consumer-max-pending", type=INTEGER, metavar="N", help="--max-pending of its consumers at most"
+    ),
     click.option(
         "--persist-mode", type=click.Choice(["default", "async"]), help="async: acknowledge before it is on flash"
     ),

@@ -15,11 +15,12 @@ from eyot_cli.terminal.translating import Translation, translate_option
 from eyot_cli.values.ages import age_ns
 from eyot_cli.values.moments import ago
 from eyot_cli.values.names import stream_name
+from eyot_cli.values.numbers import at_least
 
 
 @click.command("get")
 @click.argument("name", callback=stream_name)
-@click.argument("seq", type=click.IntRange(min=1), required=False)
+@click.argument("seq", type=at_least(1), required=False)
 @click.option("--last-for", "-S", metavar="SUBJECT", help="the last message of this subject")
 @translate_option
 @click.pass_obj
@@ -46,11 +47,11 @@ async def _translated(translate: Translation | None, stream: str, message: Store
 
 @click.command("view")
 @click.argument("name", callback=stream_name)
-@click.argument("size", type=click.IntRange(min=1), required=False)
+@click.argument("size", type=at_least(1), required=False)
 @click.option("--subject", default=">", metavar="SUBJECT", help="only messages of this subject")
-@click.option("--from", "--id", "start_seq", type=click.IntRange(min=1), metavar="SEQ", help="the first sequence")
+@click.option("--from", "--id", "start_seq", type=at_least(1), metavar="SEQ", help="the first sequence")
 @click.option("--since", callback=age_ns, metavar="TIME", help="what was stored since a time ago: 1h")
-@click.option("--count", "-n", "most", type=click.IntRange(min=1), default=20, help="end after so many")
+@click.option("--count", "-n", "most", type=at_least(1), default=20, help="end after so many")
 @raw_option
 @translate_option
 @click.pass_obj

@@ -22,6 +22,7 @@ from eyot_cli.terminal.show import console, print_json, print_line, span
 from eyot_cli.values.ages import age_ns
 from eyot_cli.values.moments import ago
 from eyot_cli.values.names import stream_name
+from eyot_cli.values.numbers import at_least
 from eyot_wire.quoting import printable
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ _DEPTH: Final = 6
 @click.option("--since", callback=age_ns, metavar="TIME", help="with --stream: from so long ago on, not from the first")
 @click.option("--short", is_flag=True, help="one line for each event")
 @click.option("--cloudevent", is_flag=True, help="one CloudEvents 1.0 document for each event")
-@click.option("--count", "-n", type=click.IntRange(min=1), help="end after so many events")
+@click.option("--count", "-n", type=at_least(1), help="end after so many events")
 @click.pass_obj
 def events(
     target: Target,

@@ -20,6 +20,7 @@ from eyot_cli.messages.payloads import Filling, payload_options, payloads, subje
 from eyot_cli.messages.schedules import schedule_headers, schedule_options
 from eyot_cli.terminal.failure import Failure
 from eyot_cli.terminal.show import console, print_json
+from eyot_cli.values.numbers import at_least
 from eyot_cli.values.seconds import seconds
 
 #: Headers of an atomic batch (ADR-50).
@@ -37,7 +38,7 @@ _Message = tuple[str, bytes, dict[str, str] | None]
     "--ack", "--jetstream", "-J", is_flag=True, help="publish to a stream and wait until it is on flash there"
 )
 @click.option("--reply", default="", metavar="SUBJECT", help="where answers are to go")
-@click.option("--count", type=click.IntRange(min=1), default=1, metavar="NUMBER", help="publish it so many times")
+@click.option("--count", type=at_least(1), default=1, metavar="NUMBER", help="publish it so many times")
 @click.option("--sleep", "pause_s", callback=seconds, default="0", metavar="TIME", help="pause between them")
 @payload_options
 @click.option("--atomic", is_flag=True, help="as one batch: the stream stores all of it or nothing")

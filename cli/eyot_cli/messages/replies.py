@@ -20,6 +20,7 @@ from eyot_cli.messages.templates import Values, check_template, fill, random_tim
 from eyot_cli.terminal.failure import Failure
 from eyot_cli.terminal.show import print_line
 from eyot_cli.values.names import subject_to_subscribe
+from eyot_cli.values.numbers import at_least
 from eyot_cli.values.seconds import seconds
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ async def _send(client: CommandClient, request: Msg, answer: tuple[bytes, dict[s
 @click.option(
     "--queue", "-q", default="NATS-RPLY-22", metavar="NAME", help="queue group, by default that of the nats tool"
 )
-@click.option("--count", "-n", type=click.IntRange(min=1), help="end after so many requests")
+@click.option("--count", "-n", type=at_least(1), help="end after so many requests")
 @click.option(
     "--sleep", "sleep_s", callback=seconds, default="0", metavar="MAX", help="wait at random before each answer"
 )

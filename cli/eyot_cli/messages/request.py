@@ -22,6 +22,7 @@ from eyot_cli.messages.payloads import Filling, payload_options, payloads, subje
 from eyot_cli.terminal.failure import Failure
 from eyot_cli.terminal.show import print_json, print_payload, print_raw, raw_option
 from eyot_cli.terminal.translating import Translation, translate_option
+from eyot_cli.values.numbers import at_least
 from eyot_cli.values.seconds import seconds
 
 
@@ -44,14 +45,14 @@ class Wanted(NamedTuple):
 @click.option(
     "--count",
     "-n",
-    type=click.IntRange(min=1),
+    type=at_least(1),
     default=1,
     metavar="NUMBER",
     help="send it so many times, one after the other",
 )
 @click.option(
     "--replies",
-    type=click.IntRange(min=0),
+    type=at_least(0),
     default=1,
     metavar="NUMBER",
     help="answers to wait for; 0: all that come in time",

@@ -68,4 +68,7 @@ def _pattern(kind: str, text: str) -> str:
         if kind == "schedule_every":
             return f"@every {text}"
         at = datetime.now(UTC) + timedelta(seconds=length_ns / 1e9)
-    return f"@at {at.astimezone(UTC).isoformat(timespec='seconds').replace('+00:00', 'Z')}"
+    try:
+        return f"@at {at.astimezone(UTC).isoformat(timespec='seconds').replace('+00:00', 'Z')}"
+    except OverflowError:  # the first and last day of the calendar, in a time zone
+        raise click.BadParameter(f"{text!r} is beyond the calendar", param_hint="'--schedule-at'") from None

@@ -24,6 +24,7 @@ from eyot_cli.terminal.failure import Failure
 from eyot_cli.values.ages import age_ns
 from eyot_cli.values.moments import ago, as_text
 from eyot_cli.values.names import stream_name, subject_to_subscribe
+from eyot_cli.values.numbers import at_least
 from eyot_cli.values.seconds import seconds
 from eyot_wire.jetstream import error_codes as codes
 from eyot_wire.subject import overlaps
@@ -45,7 +46,7 @@ def _subjects(context: click.Context, argument: click.Parameter, given: tuple[st
 
 @click.command("sub")
 @click.argument("subjects", nargs=-1, metavar="[SUBJECT...]", callback=_subjects)
-@click.option("--count", "-n", type=click.IntRange(min=1), help="end after so many messages")
+@click.option("--count", "-n", type=at_least(1), help="end after so many messages")
 @click.option("--wait", "wait", metavar="TIME", help="end after so long without a message")
 @click.option("--queue", "-q", default="", help="queue group")
 @click.option("--inbox", "-i", is_flag=True, help="subscribe to a new inbox, and print its name")
@@ -60,7 +61,7 @@ def _subjects(context: click.Context, argument: click.Parameter, given: tuple[st
 @click.option("--new", "deliver_new", is_flag=True, help="only messages that the stream stores from now on")
 @click.option("--last", "deliver_last", is_flag=True, help="its last message, and later ones")
 @click.option("--last-per-subject", is_flag=True, help="the last message of each subject, and later ones")
-@click.option("--start-sequence", type=click.IntRange(min=1), metavar="N", help="the stream from this sequence")
+@click.option("--start-sequence", type=at_least(1), metavar="N", help="the stream from this sequence")
 @click.option("--since", callback=age_ns, metavar="TIME", help="what it has stored since a time ago: 1h")
 @click.option("--terminate-at-end", "-T", is_flag=True, help="end when all that the stream holds was printed")
 @report_options

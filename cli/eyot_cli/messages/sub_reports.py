@@ -18,6 +18,7 @@ import click
 
 from eyot_cli.connection.watch import CLEAR
 from eyot_cli.terminal.show import console, count, print_json, print_line, print_table, size
+from eyot_cli.values.numbers import at_least
 from eyot_wire.subject import is_subset
 
 if TYPE_CHECKING:
@@ -41,9 +42,7 @@ _SCALE = 12
 def report_options(command: F) -> F:
     """Add the options of `report_of`."""
     for option in (
-        click.option(
-            "--report-top", type=click.IntRange(min=1), default=10, metavar="N", help="the N with the most messages"
-        ),
+        click.option("--report-top", type=at_least(1), default=10, metavar="N", help="the N with the most messages"),
         click.option("--report-subscriptions", is_flag=True, help="count messages by SUBJECT, instead of showing them"),
         click.option(
             "--report-subjects", is_flag=True, help="count messages by their subjects, instead of showing them"

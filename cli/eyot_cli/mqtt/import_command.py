@@ -12,8 +12,9 @@ from eyot_cli.mqtt.mosquitto_import import Importer, Note, read
 from eyot_cli.mqtt.mosquitto_users import read_passwords
 from eyot_cli.terminal.failure import Failure
 from eyot_cli.terminal.show import print_json, print_line
+from eyot_cli.values.paths import FilePath
 
-FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+FILE = FilePath(exists=True, dir_okay=False)
 #: Exit status: something is not converted.
 INCOMPLETE = 3
 #: The configuration may hold hashes of passwords.
@@ -25,7 +26,7 @@ MODE = 0o640
 @click.option(
     "--output",
     "-o",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FilePath(dir_okay=False),
     metavar="FILE",
     help="write there, not to standard output",
 )

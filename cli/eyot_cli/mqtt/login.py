@@ -13,11 +13,13 @@ import click
 
 from eyot_cli.connection.target import TIMEOUT_S, Target, TlsFiles
 from eyot_cli.terminal.failure import Failure
+from eyot_cli.values.paths import FilePath
+from eyot_wire.host_name import can_be_host
 from eyot_wire.mqtt.packet_types import V5
 from eyot_wire.trust.creds import Credentials, parse_creds
 from eyot_wire.trust.nkey import NkeyError
 
-FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+FILE: Final = FilePath(exists=True, dir_okay=False)
 PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
 LEVELS: Final = {"5": 5, "mqttv5": 5, "311": 4, "mqttv311": 4}
 F = TypeVar("F", bound=Callable[..., Any])
@@ -74,7 +76,7 @@ class Options(NamedTuple):
         except ValueError:
             host = port = None
             parts = urlsplit("")
-        if parts.scheme not in PORTS or not host:
+        if parts.scheme not in PORTS or host is None or not can_be_host(host):
             raise Failure("--url: expected mqtt://HOST:PORT or mqtts://HOST:PORT")
         files = TlsFiles(self.cafile or target.tls.ca, self.cert or target.tls.cert, self.key or target.tls.key)
         secure = parts.scheme == "mqtts" or files.are_given

@@ -20,6 +20,8 @@ from eyot_wire.mqtt.properties import Properties
 
 #: How long the acknowledgement of the last publish may take, seconds.
 ACK_S = 30.0
+#: MQTT has 32 bits for the message expiry interval.
+EXPIRY_MAX_S = 2**32 - 1
 
 
 class Message(NamedTuple):
@@ -43,7 +45,7 @@ class Message(NamedTuple):
 @click.option("--qos", "-q", type=click.IntRange(0, 2), default=0, help="quality of service")
 @click.option("--retain", "-r", is_flag=True, help="have the server retain the message")
 @click.option("--header", "-H", multiple=True, metavar="NAME:VALUE", help="user property; may be given several times")
-@click.option("--expiry", type=click.IntRange(min=0), metavar="SECONDS", help="message expiry interval")
+@click.option("--expiry", type=click.IntRange(0, EXPIRY_MAX_S), metavar="SECONDS", help="message expiry interval")
 @click.option("--content-type", metavar="TYPE", help="content type")
 @click.option("--response-topic", metavar="TOPIC", help="where an answer is wanted")
 @click.pass_obj

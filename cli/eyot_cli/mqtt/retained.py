@@ -9,6 +9,7 @@ from eyot_cli.connection.target import Target
 from eyot_cli.mqtt.sessions import asked_part
 from eyot_cli.terminal.failure import Failure
 from eyot_cli.terminal.show import console, count, print_json, print_table, size, span
+from eyot_cli.values.numbers import at_least
 from eyot_wire.jetstream.mqtt_sessions import (
     RETAINED_DELETE,
     RETAINED_LIST,
@@ -21,7 +22,7 @@ from eyot_wire.jetstream.mqtt_sessions import (
 
 @click.group(invoke_without_command=True)
 @click.option("--topic", "-t", "topic_filter", default="#", metavar="FILTER", help="only the topics of this filter")
-@click.option("--limit", type=click.IntRange(min=1), default=1000, metavar="NUMBER", help="at most so many")
+@click.option("--limit", type=at_least(1), default=1000, metavar="NUMBER", help="at most so many")
 @click.pass_context
 def retained(context: click.Context, topic_filter: str, limit: int) -> None:
     """List the retained messages of the account, oldest first."""

@@ -12,6 +12,7 @@ from eyot_cli.connection.target import Target
 from eyot_cli.mqtt.client import MqttClient, Session
 from eyot_cli.mqtt.login import connection_options, options_of, user_properties
 from eyot_cli.terminal.show import print_json, print_payload
+from eyot_cli.values.numbers import at_least
 from eyot_cli.values.seconds import seconds
 from eyot_wire.mqtt.packet_types import V5
 from eyot_wire.mqtt.packets import Publish, SubscriptionRequest
@@ -36,7 +37,7 @@ TIMED_OUT = 27
     help="topic filter; may be given several times",
 )
 @click.option("--qos", "-q", type=click.IntRange(0, 2), default=0, help="quality of service")
-@click.option("--count", "-C", "count", type=click.IntRange(min=1), metavar="NUMBER", help="end after so many messages")
+@click.option("--count", "-C", "count", type=at_least(1), metavar="NUMBER", help="end after so many messages")
 @click.option(
     "--timeout", "-W", "timeout_s", callback=seconds, default="0", metavar="TIME", help="end after this time; 0: never"
 )

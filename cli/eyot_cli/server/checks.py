@@ -23,6 +23,7 @@ from eyot_cli.server.result import Result, form_options, run_check
 from eyot_cli.terminal.failure import Failure
 from eyot_cli.values.ages import age_ns
 from eyot_cli.values.names import stream_name, subject_to_publish
+from eyot_cli.values.paths import FilePath
 from eyot_cli.values.seconds import seconds
 from eyot_wire.jetstream import error_codes as codes
 from eyot_wire.trust.creds import parse_creds
@@ -165,9 +166,7 @@ def message(stream: str, subject: str, **given: Any) -> None:
 
 
 @click.command("credential")
-@click.option(
-    "--credential", required=True, type=click.Path(path_type=Path), metavar="FILE", help="credentials file to check"
-)
+@click.option("--credential", required=True, type=FilePath(), metavar="FILE", help="credentials file to check")
 @click.option("--validity-warn", callback=age_ns, metavar="TIME", help="warn when it ends sooner")
 @click.option("--validity-critical", callback=age_ns, metavar="TIME", help="critical when it ends sooner")
 @click.option("--require-expiry/--no-require-expiry", default=True, help="it must end at some time")

@@ -20,6 +20,7 @@ from eyot_cli.terminal.failure import Failure
 from eyot_cli.terminal.lazy import AliasGroup
 from eyot_cli.terminal.show import count, print_json, print_line, print_table, size, span
 from eyot_cli.values.ages import age_ns
+from eyot_cli.values.numbers import FINITE, INTEGER, at_least
 
 #: What `eyot server request` asks for, and the subject's last word.
 _PAGES = {
@@ -68,7 +69,7 @@ def check(context: click.Context, /, **given: Any) -> None:
 
 
 @server.command("ls")
-@click.argument("expect", type=click.IntRange(min=1), required=False)
+@click.argument("expect", type=at_least(1), required=False)
 @click.option("--sort", type=click.Choice(list(_ORDERS)), default="name", help="by this")
 @click.option("--reverse", "-R", is_flag=True, help="the other way round")
 @click.pass_obj
@@ -97,8 +98,8 @@ def listing(target: Target, expect: int | None, sort: str, reverse: bool) -> Non
 
 
 @server.command("ping")
-@click.argument("expect", type=click.IntRange(min=1), required=False)
-@click.option("--count", "-n", "times", type=click.IntRange(min=1), default=1, metavar="N", help="so many times")
+@click.argument("expect", type=at_least(1), required=False)
+@click.option("--count", "-n", "times", type=at_least(1), default=1, metavar="N", help="so many times")
 @click.pass_obj
 def ping(target: Target, expect: int | None, times: int) -> None:
     """Ask all servers for an answer, and show how long each takes."""
@@ -178,18 +179,18 @@ def ask_servers(target: Target, page: str, server_name: str | None, body: str) -
 
 @check.command("server")
 @click.option("--name", required=True, metavar="NAME", help="the server's name")
-@click.option("--cpu-warn", type=float, metavar="PERCENT", help="warn with so much CPU")
-@click.option("--cpu-critical", type=float, metavar="PERCENT", help="critical with so much CPU")
-@click.option("--mem-warn", type=int, metavar="BYTES", help="warn with so much memory")
-@click.option("--mem-critical", type=int, metavar="BYTES", help="critical with so much memory")
+@click.option("--cpu-warn", type=FINITE, metavar="PERCENT", help="warn with so much CPU")
+@click.option("--cpu-critical", type=FINITE, metavar="PERCENT", help="critical with so much CPU")
+@click.option("--mem-warn", type=INTEGER, metavar="BYTES", help="warn with so much memory")
+@click.option("--mem-critical", type=INTEGER, metavar="BYTES", help="critical with so much memory")
 @click.option(
-    "--conn-warn", type=int, metavar="N", help="warn with so many connections; with fewer, if above the other one"
+    "--conn-warn", type=INTEGER, metavar="N", help="warn with so many connections; with fewer, if above the other one"
 )
-@click.option("--conn-critical", type=int, metavar="N", help="critical with so many connections")
+@click.option("--conn-critical", type=INTEGER, metavar="N", help="critical with so many connections")
 @click.option(
-    "--subs-warn", type=int, metavar="N", help="warn with so many subscriptions; with fewer, if above the other one"
+    "--subs-warn", type=INTEGER, metavar="N", help="warn with so many subscriptions; with fewer, if above the other one"
 )
-@click.option("--subs-critical", type=int, metavar="N", help="critical with so many subscriptions")
+@click.option("--subs-critical", type=INTEGER, metavar="N", help="critical with so many subscriptions")
 @click.option("--uptime-warn", callback=age_ns, metavar="TIME", help="warn when it runs for less")
 @click.option("--uptime-critical", callback=age_ns, metavar="TIME", help="critical when it runs for less")
 @click.option("--auth-required", is_flag=True, help="it must want a login")

@@ -21,6 +21,7 @@ from eyot_cli.server.result import Result, form_options, run_check
 from eyot_cli.terminal.failure import Failure
 from eyot_cli.values.ages import age_ns
 from eyot_cli.values.names import bucket_name, key_to_read, stream_name
+from eyot_cli.values.numbers import INTEGER
 from eyot_wire.jetstream import error_codes as codes
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,7 +30,7 @@ _TIMES = ("seen-critical", "last-delivery-critical", "last-ack-critical")
 
 
 def _number(name: str, help: str) -> Callable[[F], F]:
-    return click.option(name, type=int, metavar="N", help=help)
+    return click.option(name, type=INTEGER, metavar="N", help=help)
 
 
 def _time(name: str, help: str) -> Callable[[F], F]:
@@ -228,7 +229,7 @@ def _check_key(target: Target, result: Result, bucket: str, key: str) -> None:
 
 
 def _percent(name: str, what: str, default: int) -> Callable[[F], F]:
-    return click.option(name, type=int, default=default, metavar="PERCENT", help=f"{what}, of the limit; -1: never")
+    return click.option(name, type=INTEGER, default=default, metavar="PERCENT", help=f"{what}, of the limit; -1: never")
 
 
 @click.command("jetstream")

@@ -18,6 +18,7 @@ from eyot_cli.server.asking import ACCOUNT, SERVER, answers
 from eyot_cli.terminal.failure import Failure
 from eyot_cli.terminal.lazy import AliasGroup
 from eyot_cli.terminal.show import console, count, print_json, print_table, size
+from eyot_cli.values.numbers import at_least
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: Connections that a server tells in one answer.
@@ -48,7 +49,7 @@ def _report_options(command: F) -> F:
         click.option("--tags", multiple=True, metavar="TAG", help="only servers with this tag"),
         click.option("--cluster", metavar="NAME", help="only servers of this cluster"),
         click.option("--host", metavar="NAME", help="only this server"),
-        click.argument("limit", type=click.IntRange(min=1), required=False),
+        click.argument("limit", type=at_least(1), required=False),
     ):
         command = add(command)
     return command
@@ -147,7 +148,7 @@ def _connection_options(command: F) -> F:
         ),
         click.option("--username", metavar="NAME", help="only those of this user"),
         click.option("--subject", metavar="SUBJECT", help="only those with interest in this subject"),
-        click.option("--top", "most", type=click.IntRange(min=1), default=1000, metavar="N", help="the N greatest"),
+        click.option("--top", "most", type=at_least(1), default=1000, metavar="N", help="the N greatest"),
         click.option("--sort", type=click.Choice(list(_CONNECTION_ORDERS)), default="subs", help="by this figure"),
     ):
         command = add(command)
@@ -202,7 +203,7 @@ def _show_connections(target: Target, found: list[dict[str, Any]], sort: str, mo
 @click.argument("account", required=False)
 @_report_options
 @click.option("--sort", type=click.Choice([*_TRAFFIC, "conns", "subs"]), default="subs", help="by this figure")
-@click.option("--top", "most", type=click.IntRange(min=1), default=1000, metavar="N", help="the N greatest")
+@click.option("--top", "most", type=at_least(1), default=1000, metavar="N", help="the N greatest")
 @click.pass_obj
 def accounts(target: Target, /, account: str | None, watch_s: float | None, sort: str, most: int, **given: Any) -> None:
     """Show the accounts with connections, or those of ACCOUNT.
@@ -457,7 +458,7 @@ def leafnodes(target: Target, /, watch_s: float | None, sort: str, **given: Any)
 
 
 @report.command("downgrade")
-@click.argument("api", type=click.IntRange(min=0))
+@click.argument("api", type=at_least(0))
 @click.option("--all", "everything", is_flag=True, help="also the consumers of streams that need more")
 @click.pass_obj
 def downgrade(target: Target, api: int, everything: bool) -> None:

@@ -15,6 +15,7 @@ from eyot_cli.connection.target import Target
 from eyot_cli.terminal.failure import Failure
 from eyot_cli.terminal.private_files import write_private
 from eyot_cli.terminal.show import print_line, print_table
+from eyot_cli.values.paths import FilePath
 
 F = TypeVar("F", bound=Callable[..., Any])
 FORMATS = ("nagios", "json", "prometheus", "text")
@@ -130,9 +131,7 @@ _FORM = "eyot_cli.server.form"
 def form_options(command: F) -> F:
     """Add the options of all checks; they may stand before the name of the check, too."""
     for option in (
-        click.option(
-            "--outfile", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="write it there"
-        ),
+        click.option("--outfile", type=FilePath(dir_okay=False), metavar="FILE", help="write it there"),
         click.option(
             "--namespace", metavar="NAME", show_default="nats_server_check", help="of the metrics of Prometheus"
         ),

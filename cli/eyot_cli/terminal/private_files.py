@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,8 @@ def write_private(path: Path, data: bytes, mode: int = FILE_MODE, *, owner: tupl
     if is_special(path):
         _write_to(path, data)
         return
+    if not path.name:
+        raise Failure(f"{path}: Is a directory: name a file")
     make_folder(path.parent)
     made = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     try:
@@ -40,7 +43,8 @@ def write_private(path: Path, data: bytes, mode: int = FILE_MODE, *, owner: tupl
         os.replace(made, path)
         _sync_folder(path.parent)
     except OSError as error:
-        made.unlink(missing_ok=True)
+        with suppress(OSError):
+            made.unlink(missing_ok=True)
         raise Failure(f"{path}: {error.strerror}: check the folder's owner and free space") from error
 
 

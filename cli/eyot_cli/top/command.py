@@ -20,6 +20,8 @@ from eyot_cli.top.host_names import HostNames
 from eyot_cli.top.screen import HELP, Form, lines
 from eyot_cli.top.sources import Source, over_http, over_link, over_system_account
 from eyot_cli.top.terminal import is_terminal, screen
+from eyot_cli.values.numbers import at_least
+from eyot_cli.values.paths import FilePath
 from eyot_cli.values.seconds import seconds
 
 if TYPE_CHECKING:
@@ -103,7 +105,7 @@ class Top:
 @click.command("top")
 @click.argument("server", required=False)
 @click.option("--sort", type=click.Choice(list(SORT_KEYS.values())), default="cid", help="order of the connections")
-@click.option("--conns", "-n", type=click.IntRange(min=1), default=1024, metavar="NUMBER", help="connections at most")
+@click.option("--conns", "-n", type=at_least(1), default=1024, metavar="NUMBER", help="connections at most")
 @click.option(
     "--delay",
     "--interval",
@@ -120,14 +122,12 @@ class Top:
 @click.option(
     "--output",
     "-o",
-    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    type=FilePath(dir_okay=False, allow_dash=True),
     metavar="FILE",
     help="write one reading there, and end",
 )
 @click.option("--delimiter", default="", metavar="TEXT", help="put this between columns instead of aligning them")
-@click.option(
-    "--max-refresh", "-r", "rounds", type=click.IntRange(min=1), metavar="NUMBER", help="end after so many readings"
-)
+@click.option("--max-refresh", "-r", "rounds", type=at_least(1), metavar="NUMBER", help="end after so many readings")
 @click.option("--once", is_flag=True, help="print one reading, and end")
 @click.pass_obj
 def top(

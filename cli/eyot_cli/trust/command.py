@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from itertools import chain
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
@@ -15,9 +14,10 @@ from eyot_cli.connection.target import Target
 from eyot_cli.terminal.failure import Failure
 from eyot_cli.trust.directories import Directories, Environment
 from eyot_cli.trust.session import Report, Session
+from eyot_cli.values.paths import FilePath
 
 _META: Final = "eyot.trust."
-FOLDER: Final = click.Path(file_okay=False, path_type=Path)
+FOLDER: Final = FilePath(file_okay=False)
 #: What stands behind the `=` of a switch, as Go reads it.
 _SWITCH_VALUES: Final = dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True) | dict.fromkeys(
     ("0", "f", "F", "false", "FALSE", "False"), False

@@ -9,12 +9,11 @@ import click
 from eyot_cli.terminal.show import print_json, print_table
 from eyot_cli.trust.command import TrustCommand, TrustGroup, in_session
 from eyot_cli.trust.session import Session
+from eyot_cli.values.paths import FilePath
 
 
 @click.command("env", cls=TrustCommand)
-@click.option(
-    "-s", "--store", metavar="DIR", type=click.Path(file_okay=False, path_type=Path), help="use this folder of stores"
-)
+@click.option("-s", "--store", metavar="DIR", type=FilePath(file_okay=False), help="use this folder of stores")
 @click.option("-o", "--operator", metavar="NAME", help="use this operator")
 @click.option("-a", "--account", metavar="NAME", help="use this account")
 @in_session

@@ -23,6 +23,7 @@ from eyot_cli.trust.session import Session
 from eyot_cli.trust.store import OperatorStore, body
 from eyot_cli.trust.tokens import find_token
 from eyot_cli.trust.values import split_list
+from eyot_wire.host_name import can_be_host
 from eyot_wire.quoting import printable
 from eyot_wire.trust.jwt import JwtError
 from eyot_wire.trust.jwt_account import decode_operator
@@ -117,7 +118,7 @@ def _content(url: str) -> str:
         return Path(url).expanduser().read_text(errors="replace")
     except OSError as error:
         raise Failure(f"{printable(url)}: {error.strerror}: give a file or an http(s) URL") from error
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
         raise Failure(f"{printable(url)}: {printable(str(error))}") from error
 
 
@@ -211,7 +212,7 @@ def _account_key(store: OperatorStore, text: str) -> str:
 def _check_url(url: str, schemes: tuple[str, ...]) -> str:
     try:
         parts = urlsplit(url)
-        whole = parts.scheme.lower() in schemes and bool(parts.hostname)
+        whole = parts.scheme.lower() in schemes and can_be_host(parts.hostname or "")
     except ValueError:
         whole = False
     if not whole:

@@ -23,6 +23,7 @@ from eyot_cli.trust.resolver import DELETE, LIST, LOOKUP, UPDATE, Answer, ask_ma
 from eyot_cli.trust.session import Session, account_keys, scoped_keys
 from eyot_cli.trust.sharing import account_key
 from eyot_cli.trust.store import body
+from eyot_cli.values.numbers import FiniteRange
 from eyot_wire.quoting import printable
 from eyot_wire.trust.creds import Credentials
 from eyot_wire.trust.jwt import JwtError
@@ -58,7 +59,7 @@ class Remote:
             answer = httpx.request(
                 method, address, content=content, headers={"Content-Type": "application/jwt"}, timeout=_HTTP_TIMEOUT_S
             )
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
             raise Failure(f"no answer from {printable(address)}: {printable(str(error))}") from error
         if answer.status_code >= 300:
             raise Failure(f"{printable(address)} answered {answer.status_code}: {printable(answer.text.strip()[:200])}")
@@ -71,7 +72,7 @@ def remote_options(function: Any) -> Any:
         click.option("-u", "--account-jwt-server-url", "url", metavar="URL", help="server (the operator's)"),
         click.option("--system-account", metavar="NAME", help="system account (the operator's)"),
         click.option("--system-user", metavar="NAME", help="its user to log in as (one made for the moment)"),
-        click.option("--timeout", type=click.FloatRange(0.1, 600), default=5.0, help="seconds for the first answer"),
+        click.option("--timeout", type=FiniteRange(0.1, 600), default=5.0, help="seconds for the first answer"),
     ):
         function = option(function)
     return function

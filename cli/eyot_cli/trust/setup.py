@@ -16,6 +16,7 @@ from eyot_cli.trust.claims import new_user
 from eyot_cli.trust.command import FOLDER, TrustCommand, TrustGroup, in_changing_session, in_session
 from eyot_cli.trust.operators import make_operator
 from eyot_cli.trust.session import Session
+from eyot_cli.values.paths import FilePath
 from eyot_wire.quoting import printable
 
 
@@ -111,7 +112,7 @@ def decrypt_keystore(session: Session) -> None:
 @keystore.command("pkcs11")
 @click.option(
     "--module",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FilePath(dir_okay=False),
     metavar="FILE",
     help="the token's PKCS#11 module, a shared library",
 )

@@ -17,6 +17,7 @@ from eyot_cli.trust.session import Session
 from eyot_cli.trust.store import body
 from eyot_cli.trust.tokens import find_token
 from eyot_cli.trust.values import parse_duration
+from eyot_cli.values.numbers import INTEGER
 from eyot_wire.quoting import printable
 from eyot_wire.trust.covering import covers
 from eyot_wire.trust.jwt import JwtError
@@ -58,7 +59,7 @@ def _export_options(function: Any) -> Any:
         click.option("--sampling", metavar="PERCENT", help="percent that is measured, or `header` (services only)"),
         click.option("--response-type", type=click.Choice(RESPONSES), help="responses to a request (services only)"),
         click.option("--response-threshold", metavar="TIME", help="time for a response (services only)"),
-        click.option("--account-token-position", type=int, help="token of the subject that is the importer's key"),
+        click.option("--account-token-position", type=INTEGER, help="token of the subject that is the importer's key"),
         click.option("--advertise/--no-advertise", default=None, help="advertise the export"),
         click.option("--allow-trace/--no-allow-trace", default=None, help="allow traces across the export"),
         click.option("--description", metavar="TEXT", help="description"),

@@ -6,12 +6,14 @@ import calendar
 import re
 import time
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Final
 
 from eyot_cli.terminal.failure import Failure
+from eyot_cli.values.numbers import INT64_MAX
 from eyot_wire.quoting import printable
 
-_SPAN: Final = re.compile(r"(-?\d+)([mhdMyw])")
+_SPAN: Final = re.compile(r"(-?\d{1,30})([mhdMyw])")
 _NUMBER: Final = re.compile(r"(-?)([0-9][0-9,]*(?:\.[0-9]+)?)\s*([a-z]*)", re.IGNORECASE)
 #: Powers of ten and two, as nsc reads them: `1k` is 1000, `1KiB` is 1024.
 _UNITS: Final = {"": 1, "b": 1} | {
@@ -47,9 +49,9 @@ def parse_time(text: str, now_s: float) -> int:
     if count == 0:
         return 0
     try:
+        now = datetime.fromtimestamp(int(now_s), UTC)
         if unit in _SECONDS:
-            return int(now_s) + count * _SECONDS[unit]
-        now = datetime.fromtimestamp(now_s, UTC)
+            return int((now + timedelta(seconds=count * _SECONDS[unit])).timestamp())
         moved = (
             now + timedelta(days=count * _DAYS[unit])
             if unit in _DAYS
@@ -72,7 +74,9 @@ def parse_number(text: str) -> int:
     unit = _UNITS.get(match[3].lower()) if match else None
     if match is None or unit is None:
         raise Failure(f"{printable(text)} is no number: write -1 for unlimited, 1000, 10M or 2GiB")
-    value = int(float(match[2].replace(",", "")) * unit)
+    value = int(Decimal(match[2].replace(",", "")) * unit)
+    if value > INT64_MAX:
+        raise Failure(f"{printable(text)} is beyond 64 bits: write -1 for unlimited")
     return -value if match[1] else value
 
 
@@ -81,7 +85,10 @@ def parse_duration(text: str) -> int:
     parts = _DURATION.findall(text.strip())
     if not parts or "".join(number + unit for number, unit in parts) != text.strip():
         raise Failure(f"{printable(text)} is no duration: write 500ms, 2s, 1m30s or 1h")
-    return round(sum(float(number) * _NANOSECONDS[unit] for number, unit in parts))
+    length_ns = int(sum(Decimal(number) * _NANOSECONDS[unit] for number, unit in parts))
+    if length_ns > INT64_MAX:
+        raise Failure(f"{printable(text)} is longer than 292 years")
+    return length_ns
 
 
 def split_list(values: tuple[str, ...]) -> list[str]:

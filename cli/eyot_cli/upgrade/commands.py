@@ -36,14 +36,15 @@ from eyot_cli.upgrade.signing import (
 from eyot_cli.upgrade.status import read_status, show_status
 from eyot_cli.values.ages import age_ns
 from eyot_cli.values.names import bucket_name
+from eyot_cli.values.paths import FilePath
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from eyot_cli.connection.target import Target
 
-FILE: Final = click.Path(dir_okay=False, path_type=Path)
-FOLDER: Final = click.Path(file_okay=False, path_type=Path)
+FILE: Final = FilePath(dir_okay=False)
+FOLDER: Final = FilePath(file_okay=False)
 #: The end of a version that says for which release of Debian the package is.
 _RELEASE: Final = re.compile(r"\+(deb[0-9.]+)\Z")
 

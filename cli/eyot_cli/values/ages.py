@@ -6,6 +6,7 @@ import re
 
 import click
 
+from eyot_cli.values.numbers import INT64_MAX
 from eyot_cli.values.seconds import seconds
 
 _DAYS = re.compile(r"(\d+(?:\.\d+)?)([dwy])(.*)")
@@ -13,7 +14,7 @@ _LENGTH_S = {"d": 86_400, "w": 7 * 86_400, "y": 365 * 86_400}
 
 
 def age_ns(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
-    """Parse a duration as `seconds` does, days, weeks and years first; nanoseconds. None stays None. Raises BadParameter."""
+    """Parse a duration as `seconds` does, days, weeks and years first; nanoseconds, of 292 years at most. None stays None. Raises BadParameter."""
     if text is None:
         return None
     total_s, rest = 0.0, text
@@ -22,4 +23,6 @@ def age_ns(context: click.Context, option: click.Parameter, text: str | None) ->
         rest = found[3]
     if rest or not total_s:
         total_s += seconds(context, option, rest)
+    if total_s * 1e9 >= INT64_MAX:
+        raise click.BadParameter(f"{text!r} is longer than 292 years")
     return round(total_s * 1e9)

@@ -28,7 +28,10 @@ def parse_moment(text: str, *, ahead: int = 1) -> str:
         return as_text(ago(-ahead * (age_ns(context, context.command.params[0], text) or 0)))
     if when.tzinfo is None:
         raise click.BadParameter(f"{text!r} has no time zone: end it with Z for UTC")
-    return as_text(when)
+    try:
+        return as_text(when)
+    except OverflowError:  # the first and last day of the calendar, in a time zone
+        raise click.BadParameter(f"{text!r} is beyond the calendar") from None
 
 
 def age_of(text: str) -> timedelta:

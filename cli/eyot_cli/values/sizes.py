@@ -6,7 +6,9 @@ import re
 
 import click
 
-_SIZE = re.compile(r"(\d+)\s*(?:([kmgtpe])i?b?|b)?", re.IGNORECASE)
+from eyot_cli.values.numbers import INT64_MAX
+
+_SIZE = re.compile(r"(\d{1,30})\s*(?:([kmgtpe])i?b?|b)?", re.IGNORECASE)
 _UNITS = "kmgtpe"
 
 
@@ -19,4 +21,7 @@ def size_bytes(_context: click.Context, _option: click.Parameter, text: str | No
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise click.BadParameter(f"{text!r} is not a size: 512, 64K, 10M or 1GiB")
-    return int(found[1]) << (10 * (_UNITS.index(found[2].lower()) + 1) if found[2] else 0)
+    size = int(found[1]) << (10 * (_UNITS.index(found[2].lower()) + 1) if found[2] else 0)
+    if size > INT64_MAX:
+        raise click.BadParameter(f"{text!r} is beyond 64 bits")
+    return size

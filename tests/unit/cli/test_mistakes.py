@@ -171,3 +171,31 @@ def test_help_tells_of_every_option(eyot: Run) -> None:
     ):
         assert word in " ".join(out.split())
     assert "..." not in out.replace("[ARGS]...", "")  # no summary is cut short
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("-s", "../../x", "rtt"), "not a host name"),
+        (("-s", "../../x,127.0.0.1:1", "rtt"), "Connection refused"),
+        (("--control", "http://a..b", "status"), "not a host name"),
+        (("--socks-proxy", "socks5://a..b", "rtt"), "the proxy is no socks5://"),
+        (("mqtt", "pub", "-t", "x", "-m", "y", "--url", "../../x"), "expected mqtt://HOST:PORT"),
+        (("mqtt", "pub", "-t", "x", "-m", "y", "--url", "mqtt://a..b"), "expected mqtt://HOST:PORT"),
+        (("context", "add", "a" * 300), "File name too long"),
+        (("object", "get", "BUCKET", "a" * 300), "File name too long"),
+        (("object", "get", "BUCKET", "x", "--output", "file/under"), "file/under: Not a directory"),
+        (("stream", "add", "S", "--subjects", "x", "--output", "file/under"), "file/under: Not a directory"),
+        (("upgrade", "keygen", "file/under"), "file/under: Not a directory"),
+    ],
+)
+def test_names_that_nothing_can_have(
+    eyot: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], why: str
+) -> None:
+    """Hosts that no resolver can be asked for, and files that no file system can hold."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "file").touch()
+    status, _, err = eyot(*arguments)
+    assert (status, err.count("\n")) == (1, 1)
+    assert why in err

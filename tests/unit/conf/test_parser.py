@@ -119,7 +119,7 @@ def test_a_key_that_served_as_variable_is_marked() -> None:
     assert [(entry.key, entry.used_as_variable) for entry in parsed] == [("V", True), ("W", False), ("x", False)]
 
 
-@pytest.mark.parametrize("text", ["$A", "{ b: $A }", "a b", "[1,", "-"])
+@pytest.mark.parametrize("text", ["$A", "{ b: $A }", "a b", "[1,", "-", "\udcff"])
 def test_environment_values_that_cannot_be_parsed(text: str) -> None:
     with pytest.raises(ConfError, match="environment variable 'A'") as caught:
         parse_text("x: $A", env={"A": text})
