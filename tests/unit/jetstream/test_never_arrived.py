@@ -459,3 +459,14 @@ def test_a_copy_that_was_told_to_begin_later_can_be_said_to_be_right(tmp_path: P
     assert (status(fixture).backlog, status(fixture).error, status(fixture).confirmed_seq) == (0, None, 8)
     fixture.request("STREAM.PURGE.S")
     assert status(fixture).never_arrived == 0
+
+
+def test_the_backlog_of_a_copy_begins_with_a_damaged_message(tmp_path: Path) -> None:
+    fixture = copied(tmp_path)
+    fixture.put(b"s.a", b"a payload that will be damaged")
+    fill(fixture, 2)
+    fixture = fixture.restart()
+    file = tmp_path / "data.mdb"
+    file.write_bytes(file.read_bytes().replace(b"will be damaged", b"was changed now"))
+    assert (status(fixture).backlog, status(fixture).never_arrived) == (3, 0)
+    assert status(fixture).backlog_bytes > 0
