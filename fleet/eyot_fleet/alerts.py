@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec import Struct
 
 from eyot_fleet.device_record import Alert, DeviceRecord
+from eyot_wire.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -133,7 +134,9 @@ def _lost(at: _Context) -> _Found | None:
     count = at.record.never_arrived
     if not count:
         return None
-    return _Found(WARNING, f"{count:,} messages never arrived", "eyot sync; then eyot sync forget STREAM HUB --lost")
+    return _Found(
+        WARNING, f"{counted(count, 'message')} never arrived", "eyot sync; then eyot sync forget STREAM HUB --lost"
+    )
 
 
 def _silent(at: _Context) -> _Found | None:

@@ -29,3 +29,8 @@ def span(seconds: float | None, none: str = "never") -> str:
     if whole < 86400:
         return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
     return f"{whole // 86400}d{whole % 86400 // 3600}h"
+
+
+def counted(count: int | None, noun: str) -> str:
+    """Format a number of things: `1 message`, `1,200 messages`; `noun` takes an s."""
+    return f"{'?' if count is None else f'{count:,}'} {noun}{'' if count == 1 else 's'}"

@@ -10,6 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from eyot_wire.quantities import counted
 from eyot_wire.status import CertificateStatus, LinkStatus, StoreStatus, SyncReport, SyncStatus
 
 #: `synced`; `attention`: synced, and a stream or a certificate is not in order; `incomplete`: synced, and messages were lost; `behind`; `unknown`: the position of a downstream is in doubt;
@@ -51,12 +52,12 @@ def spoken_span(seconds: float) -> str:
 
 def _out_of_service(store: StoreStatus | None) -> Iterator[str]:
     if store is not None and store.offline:
-        yield f"{_many(len(store.offline), 'stream')} out of service"
+        yield f"{counted(len(store.offline), 'stream')} out of service"
 
 
 def _invalid(certificates: Sequence[CertificateStatus]) -> Iterator[str]:
     if failed := sum(each.is_invalid for each in certificates):
-        yield f"{_many(failed, 'certificate')} not valid"
+        yield f"{counted(failed, 'certificate')} not valid"
 
 
 def _synced(report: SyncReport) -> tuple[State, str]:
@@ -69,7 +70,7 @@ def _synced(report: SyncReport) -> tuple[State, str]:
         who = f"{peers[0]} has" if len(peers) == 1 else f"{len(peers)} servers have"
         tail = f"; {down}" if down else ""
         if report.never_arrived:
-            return "incomplete", f"Synced, but {_many(report.never_arrived, 'message')} never arrived{tail}"
+            return "incomplete", f"Synced, but {counted(report.never_arrived, 'message')} never arrived{tail}"
         return "synced", f"Synced: {who} everything{tail}"
     behind = [each for each in report.out if each.backlog and not each.uncertain]
     unknown = [each for each in report.out if each.uncertain]
@@ -85,7 +86,7 @@ def _synced(report: SyncReport) -> tuple[State, str]:
 
 def _behind(behind: list[SyncStatus]) -> str:
     streams = len({(each.account, each.stream) for each in behind})
-    text = f"{_many(streams, 'stream')} behind"
+    text = f"{counted(streams, 'stream')} behind"
     ages = [each.oldest_s for each in behind if each.oldest_s is not None]
     if ages:
         text += f", oldest message {spoken_span(max(ages))}"
@@ -110,7 +111,3 @@ def _links_down(links: list[LinkStatus]) -> str:
     ages = [link.age_s for link in links if link.age_s is not None]
     text = "link down" if len(links) == 1 else f"{len(links)} links down"
     return f"{text} for {spoken_span(max(ages))}" if ages else text
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -19,6 +19,7 @@ from eyot_cli.terminal.show import print_line
 from eyot_cli.values.names import subject_to_publish, subject_to_subscribe
 from eyot_cli.values.numbers import at_least
 from eyot_cli.values.sizes import size_bytes
+from eyot_wire.quantities import counted
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -82,7 +83,7 @@ def sub(target: Target, subject: str, msgs: int, clients: int) -> None:
 
     async def run(connected: list[CommandClient]) -> None:
         counting: list[CountingParser] = [await subscribe(client, subject) for client in connected]
-        print_line(f"Subscribed to {subject}: waiting for {msgs} messages", error=True)
+        print_line(f"Subscribed to {subject}: waiting for {counted(msgs, 'message')}", error=True)
         await _measure(target, f"Received on {subject}", [received(each, msgs) for each in counting])
 
     target.with_clients(clients, run)

@@ -26,6 +26,7 @@ from eyot_cli.values.ages import age_ns
 from eyot_cli.values.moments import ago
 from eyot_cli.values.names import bucket_name
 from eyot_cli.values.sizes import size_bytes
+from eyot_wire.quantities import counted
 
 #: Markers that are younger stay after `compact`, as with nats.go's PurgeDeletes.
 _MARKERS_STAY_NS = 30 * 60 * 10**9
@@ -187,7 +188,7 @@ def compact(target: Target, bucket: str, force: bool) -> None:
 
     with in_bucket("kv", bucket):
         purged = target.with_client(remove)
-    tell(target, {"purged": purged}, f"{count(purged)} messages deleted")
+    tell(target, {"purged": purged}, f"{counted(purged, 'message')} deleted")
 
 
 @kv.command("ls")

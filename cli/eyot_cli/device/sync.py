@@ -15,6 +15,7 @@ from eyot_cli.terminal.failure import Failure
 from eyot_cli.terminal.show import console, count, print_json, print_table, size, span
 from eyot_cli.values.seconds import seconds
 from eyot_wire.jetstream.forget_downstream import WORDS, ForgetRequest
+from eyot_wire.quantities import counted
 from eyot_wire.status import LinkStatus, PeerTotals, SourcingStatus, SyncReport, SyncStatus
 
 _POLL_S = 0.25
@@ -127,7 +128,7 @@ def _losses(out: list[SyncStatus]) -> None:
                 f"(to clear: eyot sync forget {each.stream} {each.peer} --lost)",
             )
     for stream, messages in sorted({(each.stream, each.unmatched) for each in out if each.unmatched}):
-        console.print(f"{stream}: {messages} messages match no filter of any mirror or source")
+        console.print(f"{stream}: {counted(messages, 'message')} match no filter of any mirror or source")
 
 
 def _why(

@@ -26,11 +26,12 @@ from eyot_cli.connection.target import Target
 from eyot_cli.jetstream.api import answer_of, ask
 from eyot_cli.jetstream.stream_options import config_in
 from eyot_cli.terminal.failure import Failure
-from eyot_cli.terminal.show import console, count, print_json, progress, progress_option, size
+from eyot_cli.terminal.show import console, print_json, progress, progress_option, size
 from eyot_cli.values.names import stream_name
 from eyot_cli.values.numbers import at_least
 from eyot_cli.values.paths import FilePath
 from eyot_cli.values.sizes import size_bytes
+from eyot_wire.quantities import counted
 
 META, DATA = "backup.json", "stream.tar.s2"
 CHUNK_BYTES = 128 << 10
@@ -90,7 +91,7 @@ def backup(
     if target.as_json:
         print_json({"stream": stream, "folder": str(folder), "bytes": written, "state": state})
     else:
-        console.print(f"{stream}: {count(state['messages'])} messages, {size(written)} in {folder}")
+        console.print(f"{stream}: {counted(state['messages'], 'message')}, {size(written)} in {folder}")
 
 
 async def _take(
@@ -260,7 +261,9 @@ def restore(target: Target, folder: Path, file_of_config: Path | None, replicas:
     if target.as_json:
         print_json({"stream": name, "state": state})
     else:
-        console.print(f"{name}: {count(state['messages'])} messages, {count(state['consumer_count'])} consumers")
+        console.print(
+            f"{name}: {counted(state['messages'], 'message')}, {counted(state['consumer_count'], 'consumer')}"
+        )
 
 
 async def _give(

@@ -14,9 +14,9 @@ from eyot_cli.jetstream.api import ask
 from eyot_cli.jetstream.config_files import edited, instead_options, interactive_option, went_elsewhere
 from eyot_cli.jetstream.stream_options import changed_config, options_of_stream, unreserved
 from eyot_cli.terminal.confirm import confirm, force
-from eyot_cli.terminal.show import count
 from eyot_cli.values.names import stream_name
 from eyot_cli.values.numbers import at_least
+from eyot_wire.quantities import counted
 
 STREAM_DEFAULTS: dict[str, Any] = {
     "retention": "limits",
@@ -84,7 +84,7 @@ def remove(target: Target, name: str, force: bool) -> None:
 
     async def delete(client: Client) -> dict[str, Any]:
         held = (await ask(target, client, f"STREAM.INFO.{name}", {}))["state"]["messages"]
-        confirm(f"delete the stream {name} with {count(held)} messages?", forced=force)
+        confirm(f"delete the stream {name} with {counted(held, 'message')}?", forced=force)
         return await ask(target, client, f"STREAM.DELETE.{name}", {})
 
     tell(target, target.with_client(delete), f"stream {name} is deleted")
@@ -105,7 +105,7 @@ def purge(target: Target, name: str, subject: str | None, keep: int | None, seq:
     confirm(f"delete messages of the stream {name}?", forced=force)
     asked = {each: value for each, value in body.items() if value is not None}
     found = target.with_client(lambda client: ask(target, client, f"STREAM.PURGE.{name}", asked))
-    tell(target, found, f"{count(found.get('purged'))} messages deleted")
+    tell(target, found, f"{counted(found.get('purged'), 'message')} deleted")
 
 
 @click.command("rmm")

@@ -22,6 +22,7 @@ from eyot_cli.terminal.failure import Failure
 from eyot_cli.terminal.show import console, print_json
 from eyot_cli.values.numbers import at_least
 from eyot_cli.values.seconds import seconds
+from eyot_wire.quantities import counted
 
 #: Headers of an atomic batch (ADR-50).
 _BATCH_ID, _BATCH_SEQUENCE, _BATCH_COMMIT = "Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit"
@@ -113,7 +114,7 @@ async def _store(target: Target, client: CommandClient, message: _Message, *, qu
 async def _store_batch(target: Target, client: CommandClient, batch: list[_Message], *, quiet: bool) -> None:
     """Publish an atomic batch (ADR-50): the first message tells whether the stream takes one, the last one commits."""
     if not 0 < len(batch) <= _BATCH_MAX:
-        raise Failure(f"{len(batch)} messages: an atomic batch has 1 to {_BATCH_MAX}")
+        raise Failure(f"{counted(len(batch), 'message')}: an atomic batch has 1 to {_BATCH_MAX}")
     batch_id, found = NUID().next().decode(), {}
     for number, (subject, body, headers) in enumerate(batch, 1):
         marks = {_BATCH_ID: batch_id, _BATCH_SEQUENCE: str(number)}
@@ -141,4 +142,6 @@ async def _store_batch(target: Target, client: CommandClient, batch: list[_Messa
     if target.as_json:
         print_json(msgspec.convert(found, dict[str, Any]))
     else:
-        console.print(f"stored in {found['stream']}: {found.get('count')} messages, the last as {found['seq']}")
+        console.print(
+            f"stored in {found['stream']}: {counted(found.get('count'), 'message')}, the last as {found['seq']}"
+        )

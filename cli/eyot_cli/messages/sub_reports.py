@@ -19,6 +19,7 @@ import click
 from eyot_cli.connection.watch import CLEAR
 from eyot_cli.terminal.show import console, count, print_json, print_line, print_table, size
 from eyot_cli.values.numbers import at_least
+from eyot_wire.quantities import counted
 from eyot_wire.subject import is_subset
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Tally:
         shown = [(key, count(messages), size(held)) for key, (messages, held) in rows]
         print_table("Messages", (head, ">Messages", ">Bytes"), shown, "none yet")
         messages, held = (sum(each[at] for each in self._found.values()) for at in (0, 1))
-        console.print(f"{count(len(self._found))} in all: {count(messages)} messages, {size(held)}")
+        console.print(f"{count(len(self._found))} in all: {counted(messages, 'message')}, {size(held)}")
 
     def tick(self) -> None:
         """Note that a second is over."""
@@ -120,7 +121,7 @@ class Graph:
             for each in plot([*self._rates][-width:], _ROWS):
                 print_line(each)
         console.print(
-            f"{count(self._total)} messages, {count(self._rates[-1] if self._rates else 0)} in the last second"
+            f"{counted(self._total, 'message')}, {count(self._rates[-1] if self._rates else 0)} in the last second"
         )
 
 

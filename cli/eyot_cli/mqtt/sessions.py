@@ -23,6 +23,7 @@ from eyot_wire.jetstream.mqtt_sessions import (
     SessionPart,
     SessionRequest,
 )
+from eyot_wire.quantities import counted
 
 T = TypeVar("T")
 PROTOCOLS = {3: "3.1", 4: "3.1.1", 5: "5.0"}
@@ -94,7 +95,7 @@ def details(target: Target, client_id: str) -> None:
     pairs = [
         ("User", session.user), ("MQTT", PROTOCOLS.get(session.level, "?")), ("State", _state(session)[0]),
         ("Address", session.address), ("Outlives its connection", lasts), ("Ends in", span(session.expires_in_s, "")),
-        ("Queued", f"{count(session.queued_msgs)} messages, {size(session.queued_bytes)}"),
+        ("Queued", f"{counted(session.queued_msgs, 'message')}, {size(session.queued_bytes)}"),
         ("Sent, not answered", count(session.inflight)), ("Not released by the client", count(session.unreleased)),
         ("Refused, queue full", count(session.refused)), ("Dropped", _dropped(session)), ("Will", session.will),
     ]  # fmt: skip

@@ -17,6 +17,7 @@ from eyot_cli.trust.command import FOLDER, TrustCommand, TrustGroup, in_changing
 from eyot_cli.trust.operators import make_operator
 from eyot_cli.trust.session import Session
 from eyot_cli.values.paths import FilePath
+from eyot_wire.quantities import counted
 from eyot_wire.quoting import printable
 
 
@@ -155,4 +156,4 @@ def use_token(session: Session, module: Path | None, token: str, move: bool, off
     session.report.result |= {"token": where.token, "moved": count}
     session.report.ok(f"keys of operators and accounts are made in the token {printable(where.token)}")
     if count:
-        session.report.ok(f"moved {count} keys into it: credentials and backups may still hold their seeds")
+        session.report.ok(f"moved {counted(count, 'key')} into it: credentials and backups may still hold their seeds")

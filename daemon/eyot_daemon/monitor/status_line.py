@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from eyot_wire.quantities import counted
+
 if TYPE_CHECKING:
     from eyot_daemon.router.broker import Broker
     from eyot_wire.status import LinkStatus, StoreStatus, SyncStatus
@@ -43,7 +45,7 @@ def _backlog(downstreams: list[SyncStatus]) -> str:
         return "backlog: unconfirmed" if uncertain else "backlog: none"
     ages = [each.oldest_s for each in downstreams if each.oldest_s is not None]
     oldest = f", oldest {_age(max(ages))}" if ages else ""
-    return f"backlog:{uncertain} {furthest.backlog:,} messages{oldest}"
+    return f"backlog:{uncertain} {counted(furthest.backlog, 'message')}{oldest}"
 
 
 def _disk(store: StoreStatus | None) -> str:

@@ -25,6 +25,7 @@ from eyot_store.rewrite import is_sealed, rewrite
 from eyot_store.store import settle
 from eyot_wire.argument_parser import ArgumentParser
 from eyot_wire.program import run_program
+from eyot_wire.quantities import counted
 from eyot_wire.quoting import printable
 
 
@@ -146,14 +147,16 @@ def describe(report: CheckReport) -> str:
     if report.sealed:
         lines.append("  encrypted, and no key given: checksums were verified, not what is sealed")
     lines += [
-        f"  {f'{stream.account}/{stream.name}' if stream.account else f'stream {stream.name}'}: {stream.messages:,} messages, {stream.bytes:,} bytes, "
-        f"sequences {stream.first_seq} to {stream.last_seq}, {stream.consumers} consumers"
+        f"  {f'{stream.account}/{stream.name}' if stream.account else f'stream {stream.name}'}: {counted(stream.messages, 'message')}, {stream.bytes:,} bytes, "
+        f"sequences {stream.first_seq} to {stream.last_seq}, {counted(stream.consumers, 'consumer')}"
         for stream in report.streams
     ]
     if report.journal_frames:
-        lines.append(f"  and {report.journal_frames:,} groups in the journal, which the next start will take over")
+        lines.append(
+            f"  and {counted(report.journal_frames, 'group')} in the journal, which the next start will take over"
+        )
     lines += [f"  damaged: {problem}" for problem in report.problems]
-    lines.append("nothing is wrong" if report.ok else f"{len(report.problems)} problems")
+    lines.append("nothing is wrong" if report.ok else f"{counted(len(report.problems), 'problem')}")
     return "\n".join(map(printable, lines))
 
 

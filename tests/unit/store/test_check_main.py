@@ -28,7 +28,7 @@ def test_a_sound_store(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(path)]) == 0
     out = capsys.readouterr().out
     assert "A/S: 3 messages, 114 bytes, sequences 1 to 3, 0 consumers" in out
-    assert "1 groups in the journal" in out
+    assert "1 group in the journal" in out
     assert out.endswith("nothing is wrong\n")
     assert main([str(path / "eyot"), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eyot_wire.doctor.check import Check, failure, ok, skipped, warning
-from eyot_wire.quantities import size, span
+from eyot_wire.quantities import counted, size, span
 from eyot_wire.status import LinkStatus, StatusReport
 
 _USED_SHARE_MAX = 0.9
@@ -50,7 +50,9 @@ def _link(link: LinkStatus, report: StatusReport) -> list[Check]:
         checks.append(failure(f"{name}: domain", link.twin, TWIN_REMEDY))
     if link.refused:
         remedy = "allow the subjects to the leaf node's user, or stop publishing them"
-        checks.append(warning(f"{name}: permissions", f"{link.refused} messages of the peer were refused", remedy))
+        checks.append(
+            warning(f"{name}: permissions", f"refused of the peer: {counted(link.refused, 'message')}", remedy)
+        )
     dropped = {reason: count for reason, count in link.dropped.items() if count}
     if dropped:
         text = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in dropped.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eyot_wire.doctor.check import Check, warning
+from eyot_wire.quantities import counted
 from eyot_wire.status import SyncReport
 
 
@@ -11,7 +12,7 @@ def lost_messages(report: SyncReport) -> list[Check]:
     return [
         warning(
             "never arrived",
-            f"{each.stream} at {each.peer}: {each.never_arrived} messages, "
+            f"{each.stream} at {each.peer}: {counted(each.never_arrived, 'message')}, "
             + "; ".join(f"{lost.messages} by {lost.reason} ({', '.join(lost.sequences)})" for lost in each.lost),
             f"raise the stream's limits to cover the time without link; then eyot sync forget {each.stream} {each.peer} --lost clears this",
         )

@@ -8,6 +8,7 @@ hub, and the check says so.
 from __future__ import annotations
 
 from eyot_wire.doctor.check import Check, failure, ok, warning
+from eyot_wire.quantities import counted
 from eyot_wire.status import LinkStatus, SourcingStatus, StatusReport, SyncReport, SyncStatus
 
 #: Streams named in one line.
@@ -22,7 +23,10 @@ def replication(report: StatusReport, sync: SyncReport) -> list[Check]:
     checks += [_of_sourcing(each, report) for each in report.copies if each.error]
     if not checks and sync.out:
         checks.append(
-            ok("replication", f"{len(sync.out)} mirrors, sources and bridges replicate streams of this server")
+            ok(
+                "replication",
+                f"{counted(len(sync.out), 'downstream')}: mirrors, sources and bridges that replicate from this server",
+            )
         )
     return checks + _unreplicated(links, report, sync)
 

@@ -15,6 +15,7 @@ from eyot_wire.doctor.certificates import CERTIFICATE_REMEDY
 from eyot_wire.doctor.check import Check
 from eyot_wire.doctor.installation import store_remedy
 from eyot_wire.doctor.report import checks_of
+from eyot_wire.quantities import counted
 from eyot_wire.status import CertificateStatus, LinkStatus, StatusReport, StoreStatus, SyncReport, SyncStatus
 from eyot_wire.sync_headline import Headline, sync_headline
 
@@ -109,7 +110,7 @@ def _downstream_problems(each: SyncStatus) -> Iterator[Problem]:
         yield Problem(what=what, error=each.error, remedy=each.remedy)
     if each.never_arrived:
         remedy = f"when you have dealt with the loss: eyot sync forget {each.stream} {each.peer} --lost"
-        yield Problem(what=what, error=f"{each.never_arrived:,} messages never arrived", remedy=remedy)
+        yield Problem(what=what, error=f"{counted(each.never_arrived, 'message')} never arrived", remedy=remedy)
 
 
 def _store_problems(store: StoreStatus | None) -> Iterator[Problem]:
