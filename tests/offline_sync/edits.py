@@ -6,6 +6,7 @@ import msgspec
 import trio
 
 from eyot_daemon.jetstream.sourcing.source_task import ORIGIN_BEHIND
+from offline_sync import archives
 from offline_sync.fleet import Fleet
 from offline_sync.layout import LIMITS, STREAM
 from offline_sync.model import skips
@@ -80,6 +81,51 @@ async def skip(fleet: Fleet) -> None:
     answer = await node.request(f"STREAM.UPDATE.{stream.name}", config)
     model.skipping.add((node.name, stream.name))
     fleet.say(f"{node.name}/{stream.name} has the metadata {config['metadata']}: {_said(answer)}")
+
+
+async def archive(fleet: Fleet) -> None:
+    """One stream that is published to is backed up over the API."""
+    chance = fleet.chance
+    name, stream = chance.choice([place for place in fleet.layout.published if place[1] != "JOBS"])
+    node = fleet.nodes[name]
+    taken = await archives.take(node, stream, fleet.model) if node.running else None
+    if taken is not None:
+        fleet.archives[name, stream] = taken
+    fleet.say(f"{name} backs up {stream}: {taken and taken.last_seq}")
+
+
+async def restore_stream(fleet: Fleet) -> None:
+    """A stream is deleted and restored from its backup over the API, with everything that it had then."""
+    model = fleet.model
+    usable = [
+        place
+        for place, each in fleet.archives.items()
+        if model.epochs[place] == each.epoch and model.journals[each.epoch].lost == each.lost
+    ]
+    if not usable:
+        return
+    place = name, stream = fleet.chance.choice(usable)
+    node, taken = fleet.nodes[name], fleet.archives[place]
+    if node.stream(stream) is None or node.disk_full:
+        return
+    held = model.numbers_in(node, stream)
+    answer = await node.request(f"STREAM.DELETE.{stream}")
+    fleet.say(f"{name} deletes {stream}: {_said(answer)}")
+    while not node.running:
+        await trio.sleep(1)
+    if node.stream(stream) is not None:
+        return
+    model.put_back(place, taken.last_seq, taken.numbers - held)
+    node.backup = None  # it would bring back what the stream has lost by now
+    await trio.sleep(fleet.chance.choice((0.0, 0.0, 0.1, 10.0)))
+    while node.stream(stream) is None:
+        answer = await archives.put_back(node, taken) if node.running and not node.disk_full else None
+        fleet.say(f"{name} restores {stream} with all up to {taken.last_seq}: {_said(answer)}")
+        if answer is None:
+            await trio.sleep(1)
+    for worker in fleet.workers:
+        if (worker.domain, worker.stream) == place:
+            worker.restart()
 
 
 async def remake_copy(fleet: Fleet) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import trio
 
+from offline_sync.archives import Archive
 from offline_sync.domains import node_of
 from offline_sync.flows import Flow, subject_of
 from offline_sync.journal import StreamEpoch
@@ -61,6 +62,8 @@ class Fleet:
             self.other = self._add(OTHER, path, addresses=OTHER_ADDRESSES)
             for leaf in self.layout.doubly:
                 self.nodes[leaf].other_hub = OTHER_ADDRESSES
+        #: The last backup over the API of each stream that has one, as (node, stream).
+        self.archives: dict[tuple[str, str], Archive] = {}
         self.workers = [Worker(self.nodes[leaf], self.hub, HUB, "COMMANDS") for leaf in self.layout.workers]
 
     def _add(self, name: str, path: Path, **where: Any) -> Node:

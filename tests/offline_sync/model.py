@@ -16,7 +16,7 @@ When the faults stop, every copy holds all that was acknowledged at its origin (
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 
 import trio
@@ -113,14 +113,37 @@ class Model:
                 if stream.log.committed_seq < looked_at.get(place, 0):
                     self.diverged |= {flow.place for flow in mirrors if flow.source == place}
                 continue
-            journal = self.journals[epoch]
-            gone = {n for n, seq in journal.acked.items() if seq > stream.log.committed_seq}
-            # What is on its way to be acknowledged was of the time before, too.
-            journal.lost |= gone | (set(range(1, journal.published + 1)) - journal.acked.keys())
-            for n in gone:
-                del journal.acked[n]
-            if gone:
+            if self._lose(epoch, stream.log.committed_seq):
                 self.diverged |= {flow.place for flow in mirrors if flow.source == epoch_place(epoch)}
+
+    def numbers_in(self, node: Node, name: str) -> set[int]:
+        """Return what a stream that is published to holds."""
+        stream = node.stream(name)
+        return set() if stream is None else {identify(payload)[1] for _, payload in all_messages(stream)}
+
+    def put_back(self, place: tuple[str, str], last_seq: int, regained: Set[int]) -> None:
+        """One stream was deleted, and will be what it was at `last_seq`: it has heard of nobody since.
+
+        `regained`: what it holds again, and its copies were told is gone.
+        """
+        mine = {flow for flow in (*self.known, *self.first) if flow.source == place}
+        for flow in mine:
+            self.regained.setdefault(flow, set()).update(regained)
+        self.known -= mine
+        self.first -= mine
+        self.holdings[place] = Holding()
+        if self._lose(self.epochs[place], last_seq):
+            self.diverged |= {flow.place for flow in mine if flow.mirror}
+
+    def _lose(self, epoch: StreamEpoch, last_seq: int) -> set[int]:
+        """Note that a stream ends earlier than it did; return what was acknowledged and is gone."""
+        journal = self.journals[epoch]
+        gone = {n for n, seq in journal.acked.items() if seq > last_seq}
+        # What is on its way to be acknowledged was of the time before, too.
+        journal.lost |= gone | (set(range(1, journal.published + 1)) - journal.acked.keys())
+        for n in gone:
+            del journal.acked[n]
+        return gone
 
     def _note_regained(self, node: Node) -> None:
         """What limits had taken before its copies had it, and is there again: a copy asks for what follows, and nobody knows better."""
@@ -358,7 +381,10 @@ class Model:
                 reader = nodes.get(node_of(status.peer))
                 alive = any(_is_of(status, flow) and flow.source == (node.name, stream.name) for flow in flows)
                 # What was deleted with its stream the reader does not know any more after a restart.
-                alive = alive or (reader is not None and reader.stream(status.target) is None)
+                alive = alive or (
+                    reader is not None
+                    and (reader.stream(status.target) is None or (reader.name, status.target) in self.remade_at)
+                )
                 if not alive and reader is not None and not reader.was_restored and not node.was_restored:
                     raise Violation(f"{node.name} goes on to show {status.kind} {status.target} of {status.peer}")
 

@@ -19,7 +19,6 @@ from eyot_daemon.jetstream.consumer.push_delivery import PushDelivery
 from eyot_daemon.jetstream.downstream.never_arrived import NeverArrived
 from eyot_daemon.jetstream.downstream.tracker import DownstreamTracker
 from eyot_daemon.jetstream.downstream.unserved import UnservedDownstreams
-from eyot_daemon.jetstream.retention.expiry import Expiry
 from eyot_daemon.jetstream.sourcing import source_task as copy_task
 from eyot_daemon.jetstream.sourcing.source_task import SourceTask
 from eyot_daemon.jetstream.stream.stream import SourcedResult, Stream
@@ -212,17 +211,6 @@ def _deletion_believed() -> Any:
     return mock.patch.object(UnservedDownstreams, "deleted", deleted)
 
 
-def _leap_unnoted() -> Any:
-    """A stream in which nothing ages does not note the clock's leaps: an age limit that is set later believes them."""
-    whole = Expiry.clock_jumped
-
-    def clock_jumped(self: Expiry, ns: int) -> None:
-        if self._stream.config.max_age or self._stream.config.allow_msg_ttl:
-            whole(self, ns)
-
-    return mock.patch.object(Expiry, "clock_jumped", clock_jumped)
-
-
 PLANTS: dict[str, Callable[[], Any]] = {
     "position-apart": _position_apart,
     "ack-before-commit": _ack_before_commit,
@@ -238,7 +226,6 @@ PLANTS: dict[str, Callable[[], Any]] = {
     "twins-linked": _twins_linked,
     "skipped-untold": _skipped_untold,
     "deletion-believed": _deletion_believed,
-    "leap-unnoted": _leap_unnoted,
 }
 #: The kind of fleet that finds a bug: two leaf nodes of one domain, or operators who remove and change things by hand. Others: any.
 PLANT_KINDS = {
@@ -246,7 +233,6 @@ PLANT_KINDS = {
     "twins-linked": "twins",
     "skipped-untold": "edits",
     "deletion-believed": "edits",
-    "leap-unnoted": "edits",
 }
 
 

@@ -64,6 +64,8 @@ EDIT_STEPS: dict[Step, float] = {
     edits.limit: 1.5,
     edits.remake_copy: 1.5,
     edits.skip: 1.5,
+    edits.archive: 1,
+    edits.restore_stream: 1,
 }
 #: By the kind of fleet: "" is any.
 _BY_KIND = {"": STEPS, "twins": TWIN_STEPS, "edits": EDIT_STEPS}

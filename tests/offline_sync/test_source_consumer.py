@@ -374,6 +374,21 @@ def test_a_source_copies_what_an_origin_stored_since_it_was_set_back(tells_times
     assert "restored or lost messages" in wire.source_consumer.progress.note
 
 
+def test_what_a_clock_that_was_set_back_as_well_stores_after_a_source_found_out_is_copied() -> None:
+    """The source asked by time once, before anything new was stored; a request by time would leave it out."""
+    origin = set_back()
+    origin.set_back(90)
+    wire = resumed(origin, mirror=False, last=OriginPosition(100, 100_000, 10), identity=origin.created)
+    assert wire.asked_from == ["by_start_sequence", "by_start_time"]
+    wire.cut(5.0)
+    for number in range(91, 121):
+        origin.publish(b"M%d" % number)
+        origin.timelines[number] = -90_000
+    wire.restore(7.0)
+    assert wire.asked_from[2:] == ["by_start_sequence"]
+    assert [consumer.next_seq for consumer in origin.consumers.values()] == [91]
+
+
 @pytest.mark.parametrize("tells_times", [True, False], ids=["eyot", "nats-server"])
 def test_a_mirror_holds_still_when_its_origin_was_set_back(tells_times: bool) -> None:
     origin = set_back()

@@ -49,6 +49,8 @@ class Worker:
         self.came: set[tuple[StreamEpoch, int]] = set()
         self.done: dict[tuple[StreamEpoch, int], Confirmed] = {}
         self.failure: Violation | None = None
+        #: How often the hub was taken back: an acknowledgement from before is worth nothing.
+        self._restarts = 0
         self._client: object = None
         self._asked = 0
         self._heard_at = 0.0
@@ -61,8 +63,9 @@ class Worker:
             await trio.sleep(_ASK_EVERY_S / 2)
 
     def restart(self) -> None:
-        """The hub was taken back to a backup, its consumers with it."""
+        """The hub, or its stream, was taken back to a backup, the consumer with it."""
         self.done.clear()
+        self._restarts += 1
 
     def _ask(self) -> None:
         node = self.node
@@ -103,7 +106,11 @@ class Worker:
         """Nothing is sent anywhere."""
 
     def _confirmed(self, epoch: StreamEpoch, n: int) -> Callable[[bytes], None]:
+        restarts = self._restarts
+
         def heard(_: bytes) -> None:
+            if restarts != self._restarts:
+                return
             self.done.setdefault((epoch, n), Confirmed(trio.current_time(), self.hub.broker, self._last_sent()))
 
         return heard

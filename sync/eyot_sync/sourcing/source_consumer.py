@@ -315,7 +315,12 @@ class SourceConsumer:
     def _go_on(self) -> list[Action]:
         """Keep the origin's sequences in a mirror, also where the origin has no messages."""
         before_first = self.verifier.before_first
-        if not self.mirror or self.request.consumer_seq or before_first <= self.verifier.asked.seq:
+        if self.request.consumer_seq or before_first <= self.verifier.asked.seq:
+            return []
+        if not self.mirror:
+            if self.resume.newer_than_ns:
+                # The next request is by sequence: the origin's clock may have been set back with it.
+                self.resume.last = OriginPosition(before_first)
             return []
         self.resume.last = OriginPosition(before_first)
         self.progress.last_seq = before_first

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from eyot_daemon.jetstream.retention.retention import Retention
+from eyot_store.errors import StoreError
 from support.jetstream.consumers import Box, ConsumerFixture
 
 COPY: dict[str, Any] = {
@@ -55,6 +56,27 @@ def test_delivered_messages_stay_until_they_are_confirmed(fixture: ConsumerFixtu
     fixture.advance(1.5, 0.5)
     confirm(fixture, box)
     assert messages(fixture) == 0
+
+
+def test_a_confirmation_on_a_full_disk_counts_when_there_is_room(
+    fixture: ConsumerFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when no message comes after it: the copy confirms nothing again."""
+    box = sourcing(fixture)
+    fixture.fill(5)
+    fixture.advance(1.5, 0.5)
+    with monkeypatch.context() as full:
+        committer = fixture.store._committer
+        full.setattr(committer, "commit", lambda group: [StoreError("full", "as expected")] * len(group))
+        confirm(fixture, box)
+        fixture.advance(1.5, 0.5)
+        fixture.commit()
+        assert messages(fixture) == 5
+        assert fixture.stream("S").downstream.statuses()[0].confirmed_seq == 0
+    fixture.advance(1.5, 0.5)
+    fixture.commit()
+    assert messages(fixture) == 0
+    assert fixture.stream("S").downstream.statuses()[0].confirmed_seq == 5
 
 
 def test_a_copy_that_was_cut_off_finds_what_it_has_not_confirmed(fixture: ConsumerFixture) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 from msgspec.structs import replace
@@ -87,6 +88,8 @@ class DownstreamTracker:
         self._suspect_resume: dict[bytes, int] = {}
         #: When each withdrew its confirmation, monotonic seconds.
         self._retracted_at: dict[bytes, float] = {}
+        #: Names of hidden consumers whose confirmation could not be stored, and is tried again.
+        self._unconfirmed_consumers: set[str] = set()
         self.never_arrived = NeverArrived(stream, self, self._deliveries, [key for key, _ in self.records.items()])
         self.never_arrived.watch()
         self.bridges = BridgeDownstreams(stream, self.records, self._deliveries, self.never_arrived, self._release)
@@ -343,9 +346,25 @@ class DownstreamTracker:
             assert consumer.push is not None
             # What earlier consumers sent, which it has: it resumes after it.
             self.retention.confirmed(done + 1, min(consumer.push.begun_after, found.seq), txn, by)
-        self.records.stage(
-            key, found, txn, lambda error: consumer.acks.give_back(settled) if error else None, before=known
-        )
+        self.records.stage(key, found, txn, partial(self._confirmation_settled, consumer, settled), before=known)
+
+    def _confirmation_settled(self, consumer: HiddenConsumer, settled: list[int], failure: StoreError | None) -> None:
+        """Try a confirmation again that could not be stored: without later messages the downstream gives no other."""
+        if failure is None:
+            return
+        consumer.acks.give_back(settled)
+        if consumer.name not in self._unconfirmed_consumers:
+            self._unconfirmed_consumers.add(consumer.name)
+            self._stream.timers.call_later(CONFIRM_WITHIN_S, partial(self._confirm_again, consumer))
+
+    def _confirm_again(self, consumer: HiddenConsumer) -> None:
+        self._unconfirmed_consumers.discard(consumer.name)
+        push = consumer.push
+        if push is None or not self._stream.live or self._consumers.get(consumer.name) is not consumer:
+            return
+        known = self.records.get(self._downstream(consumer)[0])
+        if known is not None and known.deliver == consumer.config.deliver_subject.encode():
+            self.confirmed(consumer, push.confirmed_sseq)
 
     def _ended_consumers_of(self, found: Downstream, but: HiddenConsumer) -> list[ConsumerPort]:
         """Return the hidden consumers that a downstream has left for `but`. They stay for a while, with what they had sent.
