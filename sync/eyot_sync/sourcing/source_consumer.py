@@ -313,7 +313,7 @@ class SourceConsumer:
         return True
 
     def _go_on(self) -> list[Action]:
-        """Keep the origin's sequences in a mirror, also where the origin has no messages."""
+        """Note where the consumer begins: a mirror keeps the origin's sequences, also where the origin has no messages."""
         before_first = self.verifier.before_first
         if self.request.consumer_seq or before_first <= self.verifier.asked.seq:
             return []

@@ -82,7 +82,7 @@ def test_receiving(server: ServerProcess, monkeypatch: pytest.MonkeyPatch, capsy
     thread.join(LIMIT_S)
     assert codes == [0]
     out, err = capsys.readouterr()
-    assert err == "Subscribed to bench.*: waiting for 3000 messages\n"
+    assert err == "Subscribed to bench.*: waiting for 3,000 messages\n"
     assert [(each["messages"], each["bytes"]) for each in json.loads(out)["clients"]] == [(3000, 21000), (3000, 21000)]
 
 

@@ -103,11 +103,12 @@ async def stream(nats: Nats, js: JetStream) -> Seen:
 
 async def pulls(nats: Nats, js: JetStream) -> Seen:
     held = await js.streams.create(StreamConfig("JOBS", ["jobs.*"], retention=RetentionPolicy.WORKQUEUE))
+    for number in range(6):
+        await js.publish(f"jobs.{number}", b"%d" % number, wait=True)
+    # Made after them: published right after it was made, nats-server once counted one pending message too few.
     worker = await held.consumers.create(
         PullConsumerConfig(durable_name="w", ack_policy=AckPolicy.EXPLICIT, ack_wait=30.0, max_deliver=3)
     )
-    for number in range(6):
-        await js.publish(f"jobs.{number}", b"%d" % number, wait=True)
     seen: Seen = []
     batch = await worker.fetch(max_messages=4, expires=SOON_S)
     seen.append([[m.subject, m.stream_sequence, m.consumer_sequence, m.delivered, m.pending, m.domain] for m in batch])
