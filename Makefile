@@ -42,7 +42,7 @@ demo-fleet: venv  ## a hub enrols DEVICES (20): one is stolen, one gets a new di
 	$(BIN)/python tests/story/fleet.py $(if $(DEVICES),--devices $(DEVICES))
 
 # What a change of names and documents breaks; short enough to run before each commit.
-HOUSE := $(addprefix tests/unit/test_,imports.py names.py stations.py decisions.py make_targets.py man.py pages.py skips.py)
+HOUSE := $(addprefix tests/unit/test_,imports.py names.py stations.py decisions.py make_targets.py man.py pages.py quantities.py skips.py)
 
 lint: venv  ## formatting, lint, types, import direction, names, stations, decisions, documents
 	@$(BIN)/ruff format --check .

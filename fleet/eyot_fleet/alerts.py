@@ -81,7 +81,9 @@ def _wear(at: _Context) -> _Found | None:
         return _Found(severity, f"{used} % of the flash's life is used", "plan a new disk")
     limit = at.limits.lifetime_days * (1.2 if at.standing else 1.0)
     if days is not None and days < limit:
-        return _Found(WARNING, f"the flash lasts {days} days at this rate", "set a budget: eyot { flash { budget } }")
+        return _Found(
+            WARNING, f"the flash lasts {counted(days, 'day')} at this rate", "set a budget: eyot { flash { budget } }"
+        )
     return None
 
 
@@ -100,7 +102,7 @@ def _expiry(what: str, expires: float | None, warn_days: float, remedy: str, at:
         return None
     if days <= 0:
         return _Found(CRITICAL, f"the {what} has expired", remedy)
-    return _Found(CRITICAL if days < 1 else WARNING, f"the {what} expires in {days:.0f} days", remedy)
+    return _Found(CRITICAL if days < 1 else WARNING, f"the {what} expires in {counted(round(days), 'day')}", remedy)
 
 
 def _certificate(at: _Context) -> _Found | None:
@@ -127,7 +129,9 @@ def _behind(at: _Context) -> _Found | None:
     age = at.record.oldest_now_s(at.now) if at.record.backlog else None
     if age is None or age <= at.limits.behind_s / (2 if at.standing else 1):
         return None
-    return _Found(WARNING, f"the hub lacks {at.record.backlog:,} messages, the oldest of {_span(age)} ago", "eyot sync")
+    return _Found(
+        WARNING, f"the hub lacks {counted(at.record.backlog, 'message')}, the oldest of {_span(age)} ago", "eyot sync"
+    )
 
 
 def _lost(at: _Context) -> _Found | None:

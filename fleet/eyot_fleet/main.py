@@ -28,6 +28,7 @@ from eyot_fleet.rollout import Rollout
 from eyot_fleet.rollout_commands import rollout
 from eyot_fleet.show import HEADS, device_row, moment, print_json, print_table
 from eyot_wire.program import run_program
+from eyot_wire.quantities import counted
 from eyot_wire.quoting import printable
 from eyot_wire.untrusted import decode_json
 
@@ -200,7 +201,7 @@ def list_devices(
         return
     print_table(HEADS, [device_row(record, now) for record in found.devices], "no such device")
     counts = ", ".join(f"{found.states[state]} {state}" for state in STATES if state in found.states)
-    print(f"{found.total} of {found.fleet} devices{': ' + counts if counts else ''}")
+    print(f"{found.total:,} of {counted(found.fleet, 'device')}{': ' + counts if counts else ''}")
 
 
 @cli.command()

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from eyot_fleet.desired import DesiredError, Written, check_name, check_written
+from eyot_wire.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -262,7 +263,9 @@ def _problem(rollout: Rollout, opened: OpenedRing, ring: RingProgress) -> str:
     named = [f"{name}: {why}" for name, why in sorted(ring.worse.items())]
     named += [f"{name}: no link" for name in sorted(ring.unlinked)]
     more = f" and {len(named) - NAMED_MAX} more" if len(named) > NAMED_MAX else ""
-    text = f"ring {ring.group}: {against} of {ring.heard} devices are worse ({'; '.join(named[:NAMED_MAX])}{more})"
+    text = (
+        f"ring {ring.group}: worse: {against} of {counted(ring.heard, 'device')} ({'; '.join(named[:NAMED_MAX])}{more})"
+    )
     return text[:REASON_MAX]
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from eyot_fleet.errors import ApiFailure, FleetError
 from eyot_fleet.source_plan import MADE_BY, Shard, plan
 from eyot_wire.device_requests import is_token
+from eyot_wire.quantities import counted
 from eyot_wire.quoting import printable
 
 if TYPE_CHECKING:
@@ -88,7 +89,11 @@ class Sourcing:
                 count - 1,
             )
         self.shards[name] = (count, sources + added)
-        return f"{len(found.unplaced)} devices find no room in the streams of this rule" if found.unplaced else ""
+        return (
+            f"no room in the streams of this rule for {counted(len(found.unplaced), 'device')}"
+            if found.unplaced
+            else ""
+        )
 
     def is_free(self, domain: str) -> bool:
         """Return whether no rule's streams source this domain, as of the last step in which the hub took each rule's changes."""

@@ -67,6 +67,7 @@ from eyot_hub.stopping import stop_on_signal, wait
 from eyot_wire.argument_parser import ArgumentParser
 from eyot_wire.go.time import rfc3339_to_ns
 from eyot_wire.program import run_program
+from eyot_wire.quantities import counted
 from eyot_wire.quoting import printable
 
 log = logging.getLogger("eyot_hub")
@@ -506,18 +507,18 @@ def _condition(text: str) -> Condition:
 def _round_text(done: Round) -> str:
     streams = ", ".join(f"{name} {first}..{last}" for name, (first, last) in done.advanced.items())
     rate = done.rows / done.seconds if done.seconds else 0.0
-    return f"{streams}: {done.rows} rows in {done.files} files, {done.seconds:.2f} s, {rate:,.0f} rows/s, {done.behind} behind"
+    return f"{streams}: {counted(done.rows, 'row')} in {counted(done.files, 'file')}, {done.seconds:.2f} s, {rate:,.0f} rows/s, {done.behind:,} behind"
 
 
 def _aggregate_text(done: AggregateRound) -> str:
     lines = [
-        f"silver {one.name}: {one.added} rows added, {one.duplicates} duplicates, {one.quarantined} in quarantine"
+        f"silver {one.name}: {counted(one.added, 'row')} added, {counted(one.duplicates, 'duplicate')}, {one.quarantined:,} in quarantine"
         f"{f', {one.expired} of days that have left' if one.expired else ''}"
         f"{f'; {one.kept} kept, whose messages have left bronze' if one.kept else ''}"
         for one in done.silver
     ]
     lines += [
-        f"gold {one.name}: {one.windows} windows from {one.rows} new rows, {one.corrected} of them corrected"
+        f"gold {one.name}: {counted(one.windows, 'window')} from {counted(one.rows, 'new row')}, {one.corrected:,} of them corrected"
         for one in done.gold
     ]
     return "\n".join(lines)
@@ -525,18 +526,18 @@ def _aggregate_text(done: AggregateRound) -> str:
 
 def _maintained_text(done: Maintained) -> str:
     refused = ", some left: other jobs write" if done.refused else ""
-    expired = f"; {done.expired} expired rows removed" if done.expired else ""
+    expired = f"; {counted(done.expired, 'expired row')} removed" if done.expired else ""
     waits = f"; more wait until {', '.join(done.waits_for)} have read them" if done.waits_for else ""
-    files = f"{done.files_before} files, now {done.files}{refused}"
+    files = f"{counted(done.files_before, 'file')}, now {done.files:,}{refused}"
     jumped = "; the clock jumped, ages do not count by its present time yet" if done.clock_jumped else ""
-    return f"{done.table}: {files}{expired}{waits}; {done.removed} old files removed{jumped}"
+    return f"{done.table}: {files}{expired}{waits}; {counted(done.removed, 'old file')} removed{jumped}"
 
 
 def _replayed_text(done: Replayed, *, dry_run: bool) -> str:
     expired = f", {done.expired} of days that have left" if done.expired else ""
-    moved = f"{done.added} rows added, {done.duplicates} duplicates{expired}, {done.removed} removed from quarantine"
+    moved = f"{counted(done.added, 'row')} added, {counted(done.duplicates, 'duplicate')}{expired}, {done.removed:,} removed from quarantine"
     lines = [
-        f"silver {done.table}: {done.read} rows parsed again, {done.passed} pass; {'nothing changed' if dry_run else moved}"
+        f"silver {done.table}: {counted(done.read, 'row')} parsed again, {done.passed:,} of them good; {'nothing changed' if dry_run else moved}"
     ]
     return "\n".join([*lines, *(f"{count} left: {reason}" for reason, count in done.left.items())])
 
@@ -550,13 +551,13 @@ def _erased_text(done: Erasure) -> str:
 def _explained_text(done: Explanation) -> str:
     window = f"{done.metric} of {done.device}, {done.window_start.isoformat()} to {done.window_end.isoformat()}"
     waiting = len(done.readings) - done.found
-    lines = [f"gold {done.gold}: {window}: revision {done.revision}, {done.count} readings"]
+    lines = [f"gold {done.gold}: {window}: revision {done.revision}, {counted(done.count, 'reading')}"]
     if done.left:
         lines.append("silver no longer has the readings of this day: retention has removed them")
     elif not done.agrees:
         lines.append(f"silver has {done.found} of these readings: backfill computes the window again")
     if waiting:
-        lines.append(f"{waiting} more readings in silver are counted by the next round of aggregate")
+        lines.append(f"the next round of aggregate counts {counted(waiting, 'more reading')} of silver")
     return "\n".join(lines)
 
 
@@ -565,7 +566,7 @@ def _gaps_text(report: Report) -> str:
     rows = sum(epoch.count for epochs in report.coverage.epochs.values() for epoch in epochs)
     counts = {status: report.count(status) for status in sorted({gap.status for gap in report.gaps})}
     found = ", ".join(f"{count} {status}" for status, count in counts.items()) or "no gaps"
-    return f"{sources} streams and origins, {rows} sequences in the table: {found}"
+    return f"{counted(sources, 'source')}, {counted(rows, 'sequence')} in the table: {found}"
 
 
 def _plain(value: Any) -> Any:

@@ -24,6 +24,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from eyot_hub import offsets
+from eyot_wire.quantities import counted
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +46,7 @@ class BatchProgress:
 
     def __str__(self) -> str:
         behind = ", ".join(f"{stream} {count} behind" for stream, count in sorted(self.behind.items()))
-        return (
-            f"batch {self.batch}: {self.rows} rows, {self.seconds:.2f} s, {self.processed_per_s:,.0f} rows/s, {behind}"
-        )
+        return f"batch {self.batch}: {counted(self.rows, 'row')}, {self.seconds:.2f} s, {self.processed_per_s:,.0f} rows/s, {behind}"
 
 
 def batch_progress(progress: Progress) -> BatchProgress:

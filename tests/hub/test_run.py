@@ -152,7 +152,7 @@ def test_all_jobs_run_and_stop_in_mid_work(spark: SparkSession, streams: Streams
     assert schedule.states()["gaps"].gauges["gap_sequences", "status", "missing"] == 0.0
     violations = schedule.states()["quality"].gauges["quality_violations", "rule", "readings/range value"]
     assert violations == 2 * COUNT
-    assert "1 of 1 rules of data quality fail" in (tmp_path / "page.html").read_text()
+    assert "1 of 1 rule of data quality fails" in (tmp_path / "page.html").read_text()
 
 
 def test_a_round_that_does_not_end_is_cancelled(spark: SparkSession) -> None:

@@ -67,7 +67,7 @@ def _synced(report: SyncReport) -> tuple[State, str]:
         return "unread", f"{text}; {down}" if down else text
     if report.synced:
         peers = sorted({each.peer for each in report.out})
-        who = f"{peers[0]} has" if len(peers) == 1 else f"{len(peers)} servers have"
+        who = f"{peers[0]} has" if len(peers) == 1 else f"{counted(len(peers), 'server')} have"
         tail = f"; {down}" if down else ""
         if report.never_arrived:
             return "incomplete", f"Synced, but {counted(report.never_arrived, 'message')} never arrived{tail}"
@@ -101,7 +101,7 @@ def _unknown(unknown: list[SyncStatus]) -> str:
     """Say which position is in doubt; several are counted."""
     first = unknown[0]
     if len(unknown) > 1:
-        return f"{len(unknown)} downstreams may not have what they confirmed"
+        return f"{counted(len(unknown), 'downstream')} may not have what they confirmed"
     return f"{first.peer} may not have what it confirmed of {first.stream}"
 
 
@@ -109,5 +109,5 @@ def _links_down(links: list[LinkStatus]) -> str:
     if not links:
         return ""
     ages = [link.age_s for link in links if link.age_s is not None]
-    text = "link down" if len(links) == 1 else f"{len(links)} links down"
+    text = "link down" if len(links) == 1 else f"{counted(len(links), 'link')} down"
     return f"{text} for {spoken_span(max(ages))}" if ages else text

@@ -15,6 +15,7 @@ from eyot_cli.bench.counting import MessageCounter
 from eyot_cli.bench.results import Result
 from eyot_cli.jetstream.api import answer_of
 from eyot_cli.terminal.failure import Failure
+from eyot_wire.quantities import counted
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -81,7 +82,7 @@ class CountingParser:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._woken.wait(), LOOK_S)
             if self._client.is_closed and self.error is None and self.messages < messages:
-                raise Failure(f"the connection is gone after {self.messages} of {messages} messages")
+                raise Failure(f"the connection is gone after {self.messages:,} of {counted(messages, 'message')}")
         if self.error is not None:
             raise self.error
 

@@ -45,6 +45,7 @@ from eyot_cli.values.names import bucket_name
 from eyot_cli.values.numbers import at_least
 from eyot_cli.values.paths import FilePath
 from eyot_cli.values.sizes import size_bytes
+from eyot_wire.quantities import counted
 
 FILE = FilePath(dir_okay=False)
 _progress = click.option(
@@ -227,7 +228,7 @@ def put(
     if target.as_json:
         print_json(info.as_dict())
     else:
-        console.print(f"{info.name}: {size(info.size)} in {count(info.chunks)} chunks")
+        console.print(f"{info.name}: {size(info.size)} in {counted(info.chunks, 'chunk')}")
 
 
 @objects.command("get")

@@ -19,6 +19,7 @@ from eyot_wire.doctor.installation import installation
 from eyot_wire.doctor.links import links
 from eyot_wire.doctor.losses import lost_messages
 from eyot_wire.doctor.replication import replication
+from eyot_wire.quantities import counted
 from eyot_wire.status import StatusReport, SyncReport
 
 if TYPE_CHECKING:
@@ -128,7 +129,9 @@ def _worst_row(checks: list[Check]) -> tuple[Piece, ...]:
     worst = _worst(checks)
     others = sum(each.state in ("failure", "warning") for each in checks) - 1
     more = f" (and {others} more)" if others > 0 else ""
-    name, detail = ("", f"{len(checks)} checks") if worst.state == "ok" else (worst.name, worst.detail + more)
+    name, detail = (
+        ("", f"{counted(len(checks), 'check')}") if worst.state == "ok" else (worst.name, worst.detail + more)
+    )
     return (worst.state, _STYLES.get(worst.state, "")), name, detail
 
 

@@ -10,6 +10,7 @@ from eyot_cli.connection.watch import watch_option, watched
 from eyot_cli.device.trouble import trouble
 from eyot_cli.terminal.failure import Failure
 from eyot_cli.terminal.show import console, count, print_json, print_table, size, span
+from eyot_wire.quantities import counted
 from eyot_wire.status import FlashStatus, LinkStatus, SourcingStatus, StatusReport, StoreStatus, StreamStatus
 
 
@@ -130,6 +131,6 @@ def _flash(flash: FlashStatus) -> None:
         told.append(f"reserve: {flash.reserve}")
     if flash.lifetime_days is not None:
         basis = " (endurance assumed)" if flash.endurance_assumed else ""
-        told.append(f"lasts about {count(flash.lifetime_days)} days{basis}")
+        told.append(f"lasts about {counted(flash.lifetime_days, 'day')}{basis}")
     if told:
         console.print(("Flash", "bold"), f" {flash.device or 'of the store'}: {', '.join(told)}")

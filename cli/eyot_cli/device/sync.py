@@ -144,7 +144,7 @@ def _why(
             f"after {timeout_s:g} s the position of {worst.peer} in {worst.stream} is unknown: it has not resumed yet"
         )
         return [f"{text}; {worst.error} ({worst.remedy})" if worst.error else text]
-    text = f"after {timeout_s:g} s {worst.peer} still lacks {worst.backlog} messages of {worst.stream}"
+    text = f"after {timeout_s:g} s {worst.peer} still lacks {counted(worst.backlog, 'message')} of {worst.stream}"
     if worst.waiting:
         text += f"; waiting: {worst.waiting}"
     elif worst.error:

@@ -68,7 +68,7 @@ def _streams(target: Target, found: list[dict[str, Any]], order: Callable[[Strea
     ]  # fmt: skip
     print_table("Streams", columns, rows, "none in this account")
     messages, held = sum(each.state.messages for each in infos), sum(each.state.bytes for each in infos)
-    console.print(f"{number(len(infos))} streams, {number(messages)} messages, {length(held)}")
+    console.print(f"streams: {number(len(infos))}, messages: {number(messages)}, bytes: {length(held)}")
 
 
 @click.command("report")

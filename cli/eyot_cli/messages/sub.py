@@ -27,6 +27,7 @@ from eyot_cli.values.names import stream_name, subject_to_subscribe
 from eyot_cli.values.numbers import at_least
 from eyot_cli.values.seconds import seconds
 from eyot_wire.jetstream import error_codes as codes
+from eyot_wire.quantities import counted
 from eyot_wire.subject import overlaps
 
 #: Messages that are received ahead of what is printed.
@@ -214,7 +215,9 @@ async def _stream_of(target: Target, client: CommandClient, subject: str) -> str
     if not found:
         raise no_stream(subject)
     if len(found) > 1:
-        raise Failure(f"{len(found)} streams store {subject}: --stream names one of {', '.join(sorted(found))}")
+        raise Failure(
+            f"{subject} is stored in {counted(len(found), 'stream')}: --stream names one of {', '.join(sorted(found))}"
+        )
     return str(found[0])
 
 

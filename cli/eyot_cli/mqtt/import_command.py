@@ -11,7 +11,7 @@ from eyot_cli.connection.target import Target
 from eyot_cli.mqtt.mosquitto_import import Importer, Note, read
 from eyot_cli.mqtt.mosquitto_users import read_passwords
 from eyot_cli.terminal.failure import Failure
-from eyot_cli.terminal.show import print_json, print_line
+from eyot_cli.terminal.show import print_json, print_line, print_payload
 from eyot_cli.values.paths import FilePath
 
 FILE = FilePath(exists=True, dir_okay=False)
@@ -48,7 +48,7 @@ def import_mosquitto(target: Target, file: Path, output: Path | None, passwords:
         print_json({"config": text if output is None else None, "notes": notes})
     else:
         if output is None:
-            click.echo(text, nl=False)
+            print_payload(text.removesuffix("\n"))
         for note in importer.notes:
             print_line(_told(note), error=True)
         if output is not None:

@@ -21,6 +21,7 @@ from eyot_cli.terminal.lazy import AliasGroup
 from eyot_cli.terminal.show import count, print_json, print_line, print_table, size, span
 from eyot_cli.values.ages import age_ns
 from eyot_cli.values.numbers import FINITE, INTEGER, at_least
+from eyot_wire.quantities import counted
 
 #: What `eyot server request` asks for, and the subject's last word.
 _PAGES = {
@@ -94,7 +95,7 @@ def listing(target: Target, expect: int | None, sort: str, reverse: bool) -> Non
             )  # fmt: skip
         print_table("Servers", columns, rows, "none")
     if expect and len(found) < expect:
-        raise Failure(f"{len(found)} of {expect} servers answer")
+        raise Failure(f"{len(found)} of {counted(expect, 'server')} answer")
 
 
 @server.command("ping")

@@ -19,6 +19,7 @@ from eyot_cli.terminal.failure import Failure
 from eyot_cli.terminal.lazy import AliasGroup
 from eyot_cli.terminal.show import console, count, print_json, print_table, size
 from eyot_cli.values.numbers import at_least
+from eyot_wire.quantities import counted
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: Connections that a server tells in one answer.
@@ -196,7 +197,7 @@ def _show_connections(target: Target, found: list[dict[str, Any]], sort: str, mo
     ]  # fmt: skip
     print_table(f"Connections by {sort}", columns, lines, "none")
     servers = len({each["server"].get("id") for each in found})
-    console.print(f"{count(len(rows))} of {count(len(found))} connections; servers: {count(servers)}")
+    console.print(f"{count(len(rows))} of {counted(len(found), 'connection')}; servers: {count(servers)}")
 
 
 @report.command("accounts")

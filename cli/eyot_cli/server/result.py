@@ -14,8 +14,9 @@ import msgspec
 from eyot_cli.connection.target import Target
 from eyot_cli.terminal.failure import Failure
 from eyot_cli.terminal.private_files import write_private
-from eyot_cli.terminal.show import print_line, print_table
+from eyot_cli.terminal.show import print_json, print_line, print_table
 from eyot_cli.values.paths import FilePath
+from eyot_wire.quoting import printable
 
 F = TypeVar("F", bound=Callable[..., Any])
 FORMATS = ("nagios", "json", "prometheus", "text")
@@ -86,14 +87,16 @@ class Result:
     def rendered(self, kind: str, namespace: str) -> str:
         """Return the output in a format."""
         if kind == "json":
-            return msgspec.json.format(msgspec.json.encode(self._told()), indent=2).decode()
+            return msgspec.json.format(msgspec.json.encode(self.told()), indent=2).decode()
         if kind == "prometheus":
             return self._metrics(namespace)
         lines = [f"Crit:{each}" for each in self.criticals] + [f"Warn:{each}" for each in self.warnings]
+        # A line of Nagios is one line, whatever names of streams and servers hold.
         text = " ".join([self.state, self.name, *lines, *(f"OK:{each}" for each in self.oks)])
-        return text + (" | " + " ".join(map(str, self.values)) if self.values else "")
+        return printable(text + (" | " + " ".join(map(str, self.values)) if self.values else ""))
 
-    def _told(self) -> dict[str, Any]:
+    def told(self) -> dict[str, Any]:
+        """Return the result as a JSON object."""
         told: dict[str, Any] = {"status": self.state, "check_suite": self.check, "check_name": self.name}
         lines = {"warning": self.warnings, "critical": self.criticals, "ok": self.oks}
         values = [
@@ -162,8 +165,11 @@ def run_check(check: str, name: str, given: dict[str, Any], action: Callable[[Ta
         write_private(form.file, f"{text}\n".encode())
     elif kind == "text":
         _print_text(result)
+    elif kind == "json":
+        print_json(result.told())
     else:
-        print("\n".join(map(str, text.splitlines())))
+        for each in text.split("\n"):
+            print_line(each)
     raise click.exceptions.Exit(0 if kind == "prometheus" else _CODES[result.state])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eyot_cli.terminal.show import count, size
+from eyot_wire.quantities import counted
 from eyot_wire.quoting import printable
 
 if TYPE_CHECKING:
@@ -57,13 +58,13 @@ def lines(reading: Reading, sort: str, *, subjects: bool, form: Form = PLAIN) ->
         if subjects:
             found += [f"    {printable(subject)}" for subject in sorted(each.connection.subscriptions_list)]
     left = reading.total - len(reading.connections)
-    return [*found, f"{count(left)} more connections: --conns shows more"] if left > 0 else found
+    return [*found, f"{counted(left, 'more connection')}: --conns shows more"] if left > 0 else found
 
 
 def fitted(text: list[str], columns: int, rows: int) -> list[str]:
     """Cut lines to a terminal; the last row says how many are missing."""
     if len(text) > rows:
-        text = [*text[: rows - 1], f"{len(text) - rows + 1} more lines"]
+        text = [*text[: rows - 1], f"{counted(len(text) - rows + 1, 'more line')}"]
     return [line[:columns] for line in text]
 
 
@@ -72,10 +73,10 @@ def _head(reading: Reading, sort: str, form: Form) -> list[str]:
     return [
         f"{printable(server.server_name)}  version {printable(server.version)}  up {printable(server.uptime)}  "
         f"processor {server.cpu:.1f} %  memory {size(server.mem)}",
-        f"in:  {form.number(server.in_msgs)} messages, {form.size(server.in_bytes)}; {form.rate(rates.in_msgs)} msgs/s, {form.bytes_rate(rates.in_bytes)}/s",
-        f"out: {form.number(server.out_msgs)} messages, {form.size(server.out_bytes)}; {form.rate(rates.out_msgs)} msgs/s, {form.bytes_rate(rates.out_bytes)}/s",
-        f"{count(server.connections)} clients ({count(server.total_connections)} since the start), {count(server.leafnodes)} leaf links, "
-        f"{count(server.subscriptions)} subscriptions, {count(server.slow_consumers)} slow consumers; sorted by {sort}",
+        f"messages in:  {form.number(server.in_msgs)}, {form.size(server.in_bytes)}; {form.rate(rates.in_msgs)} msgs/s, {form.bytes_rate(rates.in_bytes)}/s",
+        f"messages out: {form.number(server.out_msgs)}, {form.size(server.out_bytes)}; {form.rate(rates.out_msgs)} msgs/s, {form.bytes_rate(rates.out_bytes)}/s",
+        f"{counted(server.connections, 'client')} ({count(server.total_connections)} since the start), {counted(server.leafnodes, 'leaf link')}, "
+        f"{counted(server.subscriptions, 'subscription')}, {counted(server.slow_consumers, 'slow consumer')}; sorted by {sort}",
     ]
 
 

@@ -18,6 +18,7 @@ from eyot_cli.trust.session import Session, account_keys, account_mistakes, scop
 from eyot_cli.trust.store import body
 from eyot_cli.trust.tokens import find_tokens
 from eyot_cli.trust.values import parse_time, show_time
+from eyot_wire.quantities import counted
 from eyot_wire.quoting import printable
 from eyot_wire.trust.jwt import JwtError
 from eyot_wire.trust.jwt_sign import ClaimMembers, decode_members
@@ -158,7 +159,11 @@ def expirations(session: Session, within: str, skip: bool) -> None:
 
 def _row(row: dict[str, Any], now_s: float) -> tuple[Piece, ...]:
     style = {"expired": "bold red", "soon": "yellow"}.get(row["state"], "")
-    left = f" (in {(row['expires'] - now_s) / 86400:.0f} days)" if row["expires"] and row["state"] != "expired" else ""
+    left = (
+        f" (in {counted(round((row['expires'] - now_s) / 86400), 'day')})"
+        if row["expires"] and row["state"] != "expired"
+        else ""
+    )
     return row["of"], row["kind"], (row["state"], style), show_time(row["expires"]) + left
 
 

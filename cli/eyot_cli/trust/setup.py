@@ -98,7 +98,7 @@ def encrypt_keystore(session: Session) -> None:
     """
     count = session.keystore.encrypt()
     session.report.result["encrypted"] = count
-    session.report.ok(f"encrypted {count} seeds in {session.keystore.root}; credentials files stay readable")
+    session.report.ok(f"encrypted {counted(count, 'seed')} in {session.keystore.root}; credentials files stay readable")
 
 
 @keystore.command("decrypt")
@@ -107,7 +107,7 @@ def decrypt_keystore(session: Session) -> None:
     """Write the seeds in plain text again, for nsc."""
     count = session.keystore.decrypt()
     session.report.result["decrypted"] = count
-    session.report.ok(f"decrypted {count} seeds in {session.keystore.root}")
+    session.report.ok(f"decrypted {counted(count, 'seed')} in {session.keystore.root}")
 
 
 @keystore.command("pkcs11")

@@ -21,6 +21,7 @@ from eyot_wire.device_requests import (
 )
 from eyot_wire.doctor.check import Check
 from eyot_wire.doctor.report import checks_of
+from eyot_wire.quantities import counted
 from eyot_wire.quoting import printable
 from eyot_wire.status import StatusReport, SyncReport
 from eyot_wire.sync_headline import sync_headline
@@ -74,14 +75,16 @@ def summary_of(found: object) -> tuple[str, str]:
         spokes = [link for link in found.links if link.role != "hub"]
         up = sum(link.state == "up" for link in spokes)
         trouble = "" if found.store is None else found.store.error or ""
-        words = f"Eyot {found.version}, {up} of {len(spokes)} links up, {len(found.streams)} streams"
+        words = (
+            f"Eyot {found.version}, {up} of {counted(len(spokes), 'link')} up, {counted(len(found.streams), 'stream')}"
+        )
         if trouble:
             return "failure", f"{words}; messages cannot be stored: {trouble}"
         return "ok" if up == len(spokes) else "warning", words
     if isinstance(found, list):
         worst = min(found, key=lambda each: _SEVERITIES.get(each.state, len(_SEVERITIES)), default=None)
         if worst is None or worst.state == "ok":
-            return "ok", f"{len(found)} checks are well"
+            return "ok", f"nothing wrong in {counted(len(found), 'check')}"
         others = sum(each.state in ("failure", "warning") for each in found) - 1
         return worst.state, f"{worst.name}: {worst.detail}" + (f" (and {others} more)" if others else "")
     return "", str(found)

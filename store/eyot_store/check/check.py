@@ -57,6 +57,7 @@ from eyot_store.records.record import (
 )
 from eyot_store.records.store_cipher import StoreCipher, StoreKeys, unlock
 from eyot_store.stream_ids import next_stream_id
+from eyot_wire.quantities import counted
 
 _BLANK = StoredMessage(0, b"", b"", b"")
 _decode_stream = msgspec.msgpack.Decoder(StreamRecord).decode
@@ -349,7 +350,9 @@ class _Checker:
         if counters is None:
             return
         if counters.messages != found.messages:
-            self._problems.append(f"stream {name}: counts {counters.messages} messages, holds {found.messages}")
+            self._problems.append(
+                f"stream {name}: counts {counted(counters.messages, 'message')}, holds {found.messages:,}"
+            )
         if counters.last_seq < found.last_seq:
             self._problems.append(f"stream {name}: counts up to {counters.last_seq}, holds {found.last_seq}")
         found.last_seq = max(found.last_seq, counters.last_seq)
@@ -365,7 +368,7 @@ class _Checker:
         if tree is not None:
             entries = sum(nodes_of(page) for page, _, _ in self._pages.walk(tree, damages.append))
             if not damages and entries != tree.db.entries:
-                why = f"it holds {entries} messages and counts {tree.db.entries}"
+                why = f"it holds {counted(entries, 'message')} and counts {tree.db.entries:,}"
                 damages.append(PageError(tree.name, tree.db.root, why))
         return damages
 

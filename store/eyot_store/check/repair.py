@@ -26,6 +26,7 @@ from eyot_store.pages.survey import INDEX, survey
 from eyot_store.records.record import Counters, seal
 from eyot_store.records.store_cipher import StoreKeys
 from eyot_store.store import Store, settle
+from eyot_wire.quantities import counted
 
 _BATCH = 4096
 _UNKNOWN = -(1 << 62)  # messages
@@ -62,7 +63,9 @@ def repair(path: Path, keys: StoreKeys | None, *, raw: bool = False) -> list[str
         for stream_id, reading in salvaged.items():
             kept[stream_id] = reading.entries()
             error = damaged[stream_id]
-            sentences.append(f"stream {names[stream_id]}: {error.message}; {len(kept[stream_id])} messages are kept")
+            sentences.append(
+                f"stream {names[stream_id]}: {error.message}; kept: {counted(len(kept[stream_id]), 'message')}"
+            )
             lines = reading.lost(counters.get(stream_id), error)
             sentences += [f"stream {names[stream_id]}: {line}" for line in lines]
             gone[stream_id] = reading.gone

@@ -16,6 +16,7 @@ from eyot_store.pages.errors import PageError
 from eyot_store.pages.layout import Tree
 from eyot_store.pages.pages import Pages
 from eyot_store.records.record import CRC_RESIDUE, Counters, is_whole, pack_u64, salt_of, seq_of
+from eyot_wire.quantities import counted
 
 _ORDER = sys.byteorder
 _ABOVE_ALL = b"\xff" * 9
@@ -75,13 +76,13 @@ class Salvage:
         out = []
         if self._unled:
             out.append(f"sequences {_shown(_spans(self._unled))} are recovered from pages that nothing leads to")
-        counted = counters.messages if counters is not None else -1
+        expected = counters.messages if counters is not None else -1
         live = sum(1 for key in self._found if counters is None or seq_of(key) >= counters.floor)
-        if self._whole_file and live == counted:
+        if self._whole_file and live == expected:
             return out  # every message is there; the other sequences held none
-        if self._whole_file and counted >= 0:
-            more = f"{live - counted} messages more than counted: removed ones are back"
-            out.append(f"{counted - live} messages are gone" if live < counted else more)
+        if self._whole_file and expected >= 0:
+            more = f"{counted(live - expected, 'message')} more than counted: removed ones are back"
+            out.append(f"gone: {counted(expected - live, 'message')}" if live < expected else more)
         return out + self._lost_spans(counters or Counters(), error)
 
     def _lost_spans(self, counters: Counters, error: PageError) -> list[str]:

@@ -14,6 +14,7 @@ from eyot_store.page_check import ANY_KEY, BIG, SUBTREE, WORD, Buffer
 from eyot_store.pages.errors import PageError
 from eyot_store.pages.layout import NO_PAGE, SEQUENCE_KEY, Meta, Tree, db_of, tree_name
 from eyot_store.pages.pages import Pages
+from eyot_wire.quantities import counted
 
 MESSAGES = b"stream:"
 DELETED_STREAMS = b"trash:"
@@ -136,7 +137,9 @@ class _Surveyor:
             entries += nodes_of(page)
             self._mark_runs(tree, page)
         if entries != tree.db.entries:
-            raise PageError(tree.name, tree.db.root, f"it holds {entries} entries and counts {tree.db.entries}")
+            raise PageError(
+                tree.name, tree.db.root, f"it holds {counted(entries, 'record')} and counts {tree.db.entries:,}"
+            )
         return found
 
     def _streams(self, streams: list[tuple[int, Tree]]) -> None:
@@ -168,7 +171,9 @@ class _Surveyor:
             if tree.db.overflows:
                 self._mark_runs(tree, page)
         if entries != tree.db.entries:
-            raise PageError(tree.name, tree.db.root, f"it holds {entries} messages and counts {tree.db.entries}")
+            raise PageError(
+                tree.name, tree.db.root, f"it holds {counted(entries, 'message')} and counts {tree.db.entries:,}"
+            )
 
     # -- which page belongs to which tree ----------------------------------------------------------------------------------
 
@@ -282,7 +287,7 @@ class _Surveyor:
                 for index in range(nodes_of(page)):
                     self._free_record(tree, page, index, free)
             if entries != tree.db.entries:
-                return f"it holds {entries} entries and counts {tree.db.entries}"
+                return f"it holds {counted(entries, 'record')} and counts {tree.db.entries:,}"
         except PageError as error:
             return f"page {error.pgno}: {error.why}"
         except StoreError as error:

@@ -83,7 +83,7 @@ async def _filled(daemon: Eyotd) -> None:
 def _reports(daemon: Eyotd) -> None:
     streams = eyot(daemon, "stream", "report")
     assert streams.index("LARGE") < streams.index("SMALL"), "the largest first"
-    assert "2 streams, 6 messages, " in streams
+    assert "streams: 2, messages: 6, bytes: " in streams
     assert [each["stream"] for each in json.loads(eyot(daemon, "report", "streams", "--json"))] == ["LARGE", "SMALL"]
     consumers = json.loads(eyot(daemon, "consumer", "report", "LARGE", "--json"))
     assert [(each["name"], each["num_pending"]) for each in consumers] == [("BEHIND", 3), ("AHEAD", 1)]

@@ -124,8 +124,8 @@ def test_failures_and_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 def test_nothing_is_written_elsewhere() -> None:
     """One place that escapes is enough as long as nobody writes past it."""
     writers = {"print", "echo", "secho", "Console"}
-    for path in sorted(FOLDER.glob("*.py")):
-        if path.name == "show.py":
+    for path in sorted(FOLDER.parent.rglob("*.py")):
+        if path.name == "show.py" or path.parent.name == "install":  # that one writes into the journal
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call):
@@ -135,7 +135,7 @@ def test_nothing_is_written_elsewhere() -> None:
                 called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
             )
             owner = called.value.id if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) else ""
-            assert name not in writers or owner == "console", f"{path.name}:{node.lineno}"
+            assert name not in writers or owner in {"console", "view"}, f"{path.name}:{node.lineno}"
 
 
 def test_status_says_what_a_policy_makes_wait(written: io.StringIO) -> None:

@@ -66,7 +66,7 @@ def test_lines() -> None:
     found = reading(varz(12, in_msgs=4, mem=1 << 20), connz(12, named, total=3), (varz(10), connz(10, client(7))))
     text = lines(found, "subs", subjects=True)
     assert text[0] == "device  version 2.14.0  up 4s  processor 0.0 %  memory 1.0 MiB"
-    assert text[1] == "in:  4 messages, 0 B; 2.0 msgs/s, 0 B/s"
+    assert text[1] == "messages in:  4, 0 B; 2.0 msgs/s, 0 B/s"
     assert text[3].endswith("sorted by subs")
     assert " ".join(text[5].split()) == (
         "CID HOST NAME ACCOUNT USER SUBS PENDING MSGS TO FROM MSGS/S TO FROM BYTES/S TO FROM RTT UPTIME IDLE CLIENT"

@@ -101,7 +101,7 @@ def test_a_device_that_is_worse_halts_its_ring(what: str) -> None:
     played.put([3], **WORSE[what])
     found = played.step()
     assert (found.state, found.release_for(0)) == (HALTED, "")
-    assert "ring canary: 1 of 10 devices are worse (d3: " in found.reason
+    assert "ring canary: worse: 1 of 10 devices (d3: " in found.reason
 
 
 def test_what_was_so_before_the_ring_opened_does_not_halt_it() -> None:

@@ -224,7 +224,7 @@ def test_the_page_names_rules_that_fail(tmp_path: Path) -> None:
     nothing = {**gaps, "fleet": [], "devices": 0, "silent": 0, "slow": [], "expired": {}}
     tables = [{"table": "bronze", "rows": 1, "files": 1}]
     page = render({"tables": tables, "per_day": [], "origins": [], "quality": rows, **nothing})
-    assert "1 of 2 rules of data quality fail: readings: &lt;b&gt;low&lt;/b&gt;." in page
+    assert "1 of 2 rules of data quality fails: readings: &lt;b&gt;low&lt;/b&gt;." in page
     assert "<span class='chip failed'>failed</span>" in page
     assert "<script>" not in page
     assert "100.00%" in page

@@ -345,7 +345,7 @@ def test_the_command(config: Config, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (row["passed"], row["added"], row["dry_run"], row["left"]) == (2, 0, True, {"payload is not json": 1})
     assert (silver_rows(config), left(config)) == ([], [1, 2, 3])
     assert main([*asked, "readings", "--where", "sequence=2"]) == 0
-    assert "1 rows parsed again, 1 pass; 1 rows added, 0 duplicates, 1 removed" in capsys.readouterr().out
+    assert "1 row parsed again, 1 of them good; 1 row added, 0 duplicates, 1 removed" in capsys.readouterr().out
     assert left(config) == [1, 3]
 
 

@@ -20,6 +20,7 @@ from eyot_store.pages.pages import Pages
 from eyot_store.pages.survey import survey
 from eyot_store.records.record import pack_u64
 from eyot_store.records.store_cipher import StoreKeys
+from eyot_wire.quantities import counted
 from support.store.damages import bases, play
 from support.store.paged_store import PAGE, leaves_of, make_paged_store, spoil, tree_of
 from support.store.store import FAST, JOURNAL, commit, fill, make_log, open_inline
@@ -411,7 +412,7 @@ def test_a_raw_repair_finds_leaves_that_nothing_leads_to(
     gone = spans_of(lost)
     found = spans_of(set(truth) - lost)
     assert f"stream A/T: sequences {found} are recovered from pages that nothing leads to" in said
-    assert (f"stream A/T: {len(lost)} messages are gone" in said) == bool(lost)
+    assert (f"stream A/T: gone: {counted(len(lost), 'message')}" in said) == bool(lost)
     store = open_inline(path, options)
     assert store.damaged == []
     log = next(log for log in store.streams() if log.name == "T")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eyot_wire.doctor.check import Check, failure, ok, skipped, warning
-from eyot_wire.quantities import size, span
+from eyot_wire.quantities import counted, size, span
 from eyot_wire.status import FULL_BELOW_BYTES, NO_ROOM, RESERVE_NORMAL, FlashStatus, StatusReport, StoreStatus
 
 _FREE_SHARE_MIN = 0.1
@@ -70,7 +70,7 @@ def _flash(flash: FlashStatus | None) -> list[Check]:
             found.append(warning("flash", f"{flash.device}: {known[-1]}", "plan its replacement"))
     if flash.lifetime_days is not None and flash.lifetime_days < _LIFETIME_DAYS_MIN:
         basis = ", with an endurance that is assumed" if flash.endurance_assumed else ""
-        text = f"{flash.device}: lasts about {flash.lifetime_days} days at this rate{basis}"
+        text = f"{flash.device}: lasts about {counted(flash.lifetime_days, 'day')} at this rate{basis}"
         remedy = 'see who writes ("eyot status"), and set eyot { flash { budget } }'
         found.append(warning("flash", text, remedy))
     return found or ([ok("flash", f"{flash.device}: {', '.join(known)}")] if known else [])

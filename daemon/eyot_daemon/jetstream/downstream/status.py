@@ -15,6 +15,7 @@ from eyot_daemon.jetstream.downstream.downstream import BRIDGE, LOCAL, BridgeRea
 from eyot_store.log.log import Log
 from eyot_sync.link.state import LinkState
 from eyot_wire.go.time import ns_to_rfc3339
+from eyot_wire.quantities import counted
 from eyot_wire.status import SyncStatus
 
 if TYPE_CHECKING:
@@ -115,8 +116,8 @@ def trouble(at: Standing) -> tuple[str, str]:
     """(error, remedy); empty where nothing is wrong."""
     if at.passed_over:
         return (
-            f"{at.downstream} had copied up to {at.ahead} of an earlier {at.stream}, and does not take the {at.passed_over} messages that "
-            "are stored here under these sequences",
+            f"{at.downstream} had copied up to {at.ahead} of an earlier {at.stream}, and does not take what is stored here "
+            f"under these sequences: {counted(at.passed_over, 'message')}",
             f"let it copy them under another name (a stream here that sources {at.stream}), or create {at.stream} again with first_seq "
             f"{at.ahead + 1} and publish them again",
         )

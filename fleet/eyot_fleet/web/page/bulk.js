@@ -1,5 +1,5 @@
 // The same action for many devices: chosen rows, or all that the filters leave. The service does a few at a time; this page shows each result.
-import {$, heads, line, make, nothing, number, setText, show, speak} from "./text.js";
+import {$, heads, line, make, nothing, number, plural, setText, show, speak} from "./text.js";
 import * as service from "./service.js";
 
 const SHARE = 16, SHOWN = 200, WORDS = {"ask sync": "Ask: sync", "ask doctor": "Ask: doctor", "ask status": "Ask: status", connect: "Connect links that are down", relabel: "Change labels"};
@@ -19,7 +19,7 @@ export function clear() { chosen.clear(); draw(); }
 export function watch(told) { changed = told; }
 export function draw() {
   $("bulk").hidden = !offered();
-  setText($("bulk-count"), chosen.size ? number(chosen.size) + (chosen.size === 1 ? " device is chosen." : " devices are chosen.") : "No device is chosen.");
+  setText($("bulk-count"), chosen.size ? plural(chosen.size, "device") + (chosen.size === 1 ? " is chosen." : " are chosen.") : "No device is chosen.");
   const words = Object.entries(WORDS).filter(([action]) => service.may(action === "relabel" ? "label" : action.split(" ")[0]));
   show($("bulk-action"), words, () => words.map(([value, text]) => make("option", text, {value})));
   for (const each of document.querySelectorAll(".bulk-labels")) each.hidden = $("bulk-action").value !== "relabel";
@@ -33,7 +33,7 @@ async function run() {
   const [action, report] = $("bulk-action").value.split(" "), names = [...chosen].sort(), results = [];
   const order = {do: action, ...(report ? {report} : {}), ...(action === "relabel" ? {add: labels("bulk-add"), remove: labels("bulk-remove")} : {})};
   if (action === "relabel" && !order.add.length && !order.remove.length) { tell("Name labels to add or to remove.", "warn"); $("bulk-add").focus(); return; }
-  if (!confirm(WORDS[$("bulk-action").value] + (action === "relabel" ? " (add: " + (order.add.join(" ") || "none") + "; remove: " + (order.remove.join(" ") || "none") + ")" : "") + ": " + number(names.length) + (names.length === 1 ? " device?" : " devices?"))) return;
+  if (!confirm(WORDS[$("bulk-action").value] + (action === "relabel" ? " (add: " + (order.add.join(" ") || "none") + "; remove: " + (order.remove.join(" ") || "none") + ")" : "") + ": " + plural(names.length, "device") + "?")) return;
   const own = running = {stopped: false};
   showResults(results);
   $("bulk-results-part").hidden = false;
@@ -68,7 +68,7 @@ export async function chooseAll(parameters) {
     const found = await service.get("/api/names", parameters);
     choose(found.names, true);
     if (found.total > found.names.length) tell("Only the first " + number(found.names.length) + " of " + number(found.total) + " are chosen.", "warn");
-    speak(number(chosen.size) + " devices are chosen");
+    speak(plural(chosen.size, "device") + (chosen.size === 1 ? " is chosen" : " are chosen"));
   } catch (error) { tell("Not chosen: " + error.message, "bad"); }
 }
 heads($("bulk-heads"), COLUMNS);

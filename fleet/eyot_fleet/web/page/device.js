@@ -1,5 +1,5 @@
 // One device: its alerts, its day, its figures and streams.
-import {$, SEVERITIES, age, card, forget, heads, known, line, make, moment, nothing, now, number, pairs, setNow, setText, show, size, span, stateMark} from "./text.js";
+import {$, SEVERITIES, age, card, forget, heads, known, line, make, moment, nothing, now, number, pairs, plural, setNow, setText, show, size, span, stateMark} from "./text.js";
 import {chart} from "./chart.js";
 import * as orders from "./orders.js";
 import * as records from "./records.js";
@@ -45,7 +45,7 @@ function render() {
     stream.name + (stream.account === "$G" ? "" : ", account " + stream.account), number(stream.stored), stream.downstream || "none",
     known(stream.confirmed_seq) ? number(stream.confirmed_seq) + " of " + number(stream.last_seq) : "", known(stream.backlog) ? [number(stream.backlog) + (stream.backlog ? " (" + size(stream.backlog_bytes) + ")" : ""), stream.backlog ? "warn" : "good"] : "",
     known(stream.oldest_s) ? span(stream.oldest_s) : "", known(stream.eta_s) ? span(stream.eta_s) : "", stream.never_arrived ? [number(stream.never_arrived), "bad"] : "", [stream.error || "", "wide"]])) : [nothing(STREAMS.length, "The device has not reported its streams.")]);
-  setText($("streams-more"), each.streams_left_out ? number(each.streams_left_out) + " more streams: ask the device for its sync." : "");
+  setText($("streams-more"), each.streams_left_out ? plural(each.streams_left_out, "more stream") + ": ask the device for its sync." : "");
 }
 function until(at, words) { return known(at) ? [[words, moment(at) + (at < now() ? " (expired)" : " (in " + span(at - now()) + ")"), at < now() ? "bad" : at - now() < 7 * 86400 ? "warn" : ""]] : []; }
 function facts(each) {
@@ -66,7 +66,7 @@ function facts(each) {
   if (each.store_error) machine.push(["Store", each.store_error, "bad"]);
   if (known(each.disk_free_bytes)) machine.push(["Free disk", size(each.disk_free_bytes) + (each.disk_total_bytes ? " of " + size(each.disk_total_bytes) : ""), each.disk_total_bytes && each.disk_free_bytes < each.disk_total_bytes / 10 ? "bad" : ""]);
   if (known(each.flash_used_percent)) machine.push(["Flash life used", each.flash_used_percent + " %", each.flash_used_percent >= 80 ? "bad" : ""]);
-  if (known(each.flash_lifetime_days)) machine.push(["Flash lasts", each.flash_lifetime_days >= 3650 ? "over 10 years" : number(each.flash_lifetime_days) + " days"]);
+  if (known(each.flash_lifetime_days)) machine.push(["Flash lasts", each.flash_lifetime_days >= 3650 ? "over 10 years" : plural(each.flash_lifetime_days, "day")]);
   if (known(each.memory_bytes)) machine.push(["Memory", size(each.memory_bytes) + (known(each.memory_free_bytes) ? ", " + size(each.memory_free_bytes) + " free" : "")]);
   const trust = [...until(each.certificate_expires, "Certificate"), ...until(each.token_expires, "Token")];
   if (known(each.enrolled_at)) trust.push(["Enrolled", moment(each.enrolled_at)]);

@@ -1,5 +1,5 @@
 // Groups of devices by labels, and one group with what is desired of it.
-import {$, STATES, card, heads, kindOf, line, make, nothing, number, pairs, setText, stateMark} from "./text.js";
+import {$, STATES, card, heads, kindOf, line, make, nothing, number, pairs, plural, setText, stateMark} from "./text.js";
 import {run} from "./orders.js";
 import * as service from "./service.js";
 
@@ -18,7 +18,7 @@ function states(group) {
 const row = (group) => line(COLUMNS, [
   (cell) => cell.append(make("a", group.name, {href: "#/group/" + encodeURIComponent(group.name)}), make("br"), ...(group.labels.length ? group.labels : ["every device"]).map((label) => make("span", label, {class: "label"}))),
   (cell) => cell.append(group.worst ? stateMark(group.worst) : "no devices"),
-  (cell) => cell.append(make("a", number(group.devices), {href: devices(group), "aria-label": "Show the " + number(group.devices) + " devices of " + group.name})),
+  (cell) => cell.append(make("a", number(group.devices), {href: devices(group), "aria-label": "Show the " + plural(group.devices, "device") + " of " + group.name})),
   states(group), number(group.backlog), group.alerted ? [number(group.alerted), "warn"] : "0", group.not_applied ? [number(group.not_applied), "warn"] : "0"]);
 
 async function load() {
@@ -28,7 +28,7 @@ async function load() {
   catch (error) { if (error.status !== 401 && mine === asking) setText($("groups-told"), "Not read: " + error.message); return; }
   if (mine !== asking || wanted !== shown) return;
   if (wanted === "") {
-    setText($("groups-told"), number(found.length) + (found.length === 1 ? " group, " : " groups, ") + "the one that needs somebody most first.");
+    setText($("groups-told"), plural(found.length, "group") + ", the one that needs somebody most first.");
     const focused = document.activeElement && $("groups").contains(document.activeElement) ? document.activeElement.getAttribute("href") : "";
     $("groups").replaceChildren(...(found.length ? found.map(row) : [nothing(COLUMNS.length, "There are no groups yet.")]));
     if (focused) { const again = [...$("groups").querySelectorAll("a")].find((each) => each.getAttribute("href") === focused); if (again) again.focus({preventScroll: true}); }

@@ -1,5 +1,5 @@
 // The list of devices: the service searches, filters, sorts and pages; rows that are seen change as events come.
-import {$, STATES, SEVERITIES, age, fill, forget, kindOf, known, make, now, number, setNow, setText, show, size, span, speak, stateMark} from "./text.js";
+import {$, STATES, SEVERITIES, age, fill, forget, kindOf, known, make, now, number, plural, setNow, setText, show, size, span, speak, stateMark} from "./text.js";
 import * as bulk from "./bulk.js";
 import * as service from "./service.js";
 
@@ -109,8 +109,8 @@ function render() {
   if ($("alert").selectedIndex < 0) $("alert").selectedIndex = 0;
   show($("labels"), page.labels, () => Object.keys(page.labels).sort().map((each) => make("option", null, {value: each})));
   const filtered = page.total !== page.fleet;
-  const words = filtered ? number(page.total) + " of " + number(page.fleet) + " devices" : number(page.fleet) + (page.fleet === 1 ? " device" : " devices");
-  const sums = [known(page.backlog) && page.backlog ? number(page.backlog) + " messages behind" : "", page.never_arrived ? number(page.never_arrived) + " never arrived" : ""].filter(Boolean);
+  const words = filtered ? number(page.total) + " of " + plural(page.fleet, "device") : plural(page.fleet, "device");
+  const sums = [known(page.backlog) && page.backlog ? plural(page.backlog, "message") + " behind" : "", page.never_arrived ? number(page.never_arrived) + " never arrived" : ""].filter(Boolean);
   setText($("found"), [words, ...sums].join(", ") + ".");
   if (filtered && words !== last_spoken) speak(words);
   last_spoken = words;

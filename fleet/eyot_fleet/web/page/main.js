@@ -1,5 +1,5 @@
 // Which view is shown, who is logged in, and how old the figures are.
-import {$, clock, growAges, now, number, setNow, setText, span, speak} from "./text.js";
+import {$, clock, growAges, now, number, plural, setNow, setText, span, speak} from "./text.js";
 import * as device from "./device.js";
 import * as groups from "./groups.js";
 import * as list from "./list.js";
@@ -62,7 +62,7 @@ function headline() {
   else if (lost || (told_at && silent_s > SILENT_S)) [state, words] = ["bad", "Cannot tell: the service has not answered since " + (told_at ? clock(told_at) : "this page was opened") + ". What is shown is as old."];
   else if (hub && !hub.connected) [state, words] = ["bad", "The service has lost the hub " + span(now() - hub.since) + " ago, at " + clock(hub.since) + ": what is shown is as of then" + (hub.error ? " (" + hub.error + ")." : ".")];
   else if (totals) {
-    const states = totals.states, bad = ["failing", "incomplete", "silent"].reduce((sum, each) => sum + (states[each] || 0), 0), count = number(totals.fleet) + (totals.fleet === 1 ? " device" : " devices");
+    const states = totals.states, bad = ["failing", "incomplete", "silent"].reduce((sum, each) => sum + (states[each] || 0), 0), count = plural(totals.fleet, "device");
     const rest = (totals.fleet - (states.synced || 0) - (states.revoked || 0));
     if (bad) [state, words] = ["bad", number(bad) + " of " + count + (bad === 1 ? " needs" : " need") + " attention."];
     else if (rest) [state, words] = ["warn", number(rest) + " of " + count + (rest === 1 ? " is" : " are") + " not synced."];

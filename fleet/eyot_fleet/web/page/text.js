@@ -32,6 +32,7 @@ export const now = () => Date.now() / 1000 + ahead_s;
 
 export const known = (value) => value !== null && value !== undefined;
 export const number = (value) => known(value) ? value.toLocaleString("en") : "unknown";
+export const plural = (value, noun) => number(value) + " " + noun + (value === 1 ? "" : "s");
 export function size(bytes) {
   if (!known(bytes)) return "unknown";
   const units = ["B", "KB", "MB", "GB", "TB"];

@@ -21,6 +21,7 @@ from eyot_hub.jobs.tables.file_rows import codes, row_groups
 from eyot_hub.jobs.tables.files import Place
 from eyot_hub.jobs.tables.table import LakeTable
 from eyot_hub.jobs.tables.table_format import TableFile
+from eyot_wire.quantities import counted
 
 FLEET_FILES: Final = "fleet_files"
 LATE_S: Final = 60.0
@@ -79,7 +80,7 @@ class FileSummaries(SummaryTable[pa.Table]):
 
     def _summarised(self, table: LakeTable, files: Sequence[TableFile]) -> pa.Table:
         context, place = self._spark.sparkContext, table.spec.place
-        context.setJobDescription(f"fleet: {len(files)} new files of {table.root}")
+        context.setJobDescription(f"fleet: {counted(len(files), 'new file')} of {table.root}")
         groups = grouped([file.path for file in files], [file.rows for file in files], context.defaultParallelism)
         rows: list[dict[str, Any]] = (
             context.parallelize(groups, len(groups)).flatMap(lambda paths: summaries(place, paths)).collect()

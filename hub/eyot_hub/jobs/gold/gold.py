@@ -29,6 +29,7 @@ from eyot_hub.jobs.tables.increments import Span, Streams, files_of, new_spans, 
 from eyot_hub.jobs.tables.table import Fenced, LakeTable
 from eyot_hub.jobs.tables.table_format import TableFile
 from eyot_wire.go.duration import parse_duration_ns
+from eyot_wire.quantities import counted
 
 ROWS_PER_TASK: Final = 4_000_000  # a larger partition is divided among tasks
 
@@ -126,7 +127,9 @@ class Aggregator:
         closed = max(first_day(self.silver), first_day(self.table))
         portions = self._portions([*spans, *replayed], closed)
         context = self._spark.sparkContext
-        context.setJobDescription(f"gold {self._gold.name}: {len({portion.day for portion in portions})} partitions")
+        context.setJobDescription(
+            f"gold {self._gold.name}: {counted(len({portion.day for portion in portions}), 'partition')}"
+        )
         tasks = context.parallelize(portions, max(1, len(portions)))
         computed = tasks.map(lambda portion: compute(work, portion)).collect() if portions else []
         days = {task.day for task in computed if task.windows}

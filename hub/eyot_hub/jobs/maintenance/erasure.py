@@ -40,6 +40,7 @@ from eyot_hub.jobs.silver import parsing
 from eyot_hub.jobs.silver.silver import QUARANTINE
 from eyot_hub.jobs.tables.table import Fenced, LakeTable
 from eyot_hub.jobs.tables.table_format import TableFile
+from eyot_wire.quantities import counted
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +155,7 @@ class Eraser:
     ) -> None:
         """Replace those of the files that hold such rows; add to `clean` what holds none, and what was written."""
         context = self._spark.sparkContext
-        context.setJobDescription(f"erase from {len(files)} files of {table.root}")
+        context.setJobDescription(f"erase from {counted(len(files), 'file')} of {table.root}")
         groups = grouped(files, [file.rows for file in files], context.defaultParallelism)
         task = EraseFiles(table.spec, selection)
         found: list[Erased] = context.parallelize(groups, len(groups)).flatMap(task).collect()
@@ -169,10 +170,10 @@ class Eraser:
                 table.spec.writer().discard(one.files)
             if not held:
                 return
-            counted = (table.position(rows_id(number)) or 0) + sum(one.rows for one in held)
+            removed = (table.position(rows_id(number)) or 0) + sum(one.rows for one in held)
             added = [file for one in held for file in one.files]
             try:
-                table.commit(added, {rows_id(number): counted}, [by_path[one.path] for one in held])
+                table.commit(added, {rows_id(number): removed}, [by_path[one.path] for one in held])
                 clean.update(file.path for file in added)
                 return
             except Fenced as fenced:

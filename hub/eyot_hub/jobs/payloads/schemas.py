@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from eyot_hub.jobs.payloads.registry import Registry
+from eyot_wire.quantities import counted
 
 #: The file's suffix by format: an Avro schema, a JSON Schema, a FileDescriptorSet (`protoc --descriptor_set_out`).
 SUFFIXES: Final = {"avro": ".avsc", "json": ".json", "protobuf": ".desc"}
@@ -62,7 +63,9 @@ def _numbered(folder: Path, suffix: str) -> dict[int, bytes]:
         raise ValueError(f"there is no folder {folder}")
     files = {int(path.stem): path for path in folder.glob(f"*{suffix}") if path.stem.isascii() and path.stem.isdigit()}
     if not 0 < len(files) <= SCHEMAS_MAX:
-        raise ValueError(f"{folder} holds {len(files)} files such as 1{suffix}; 1 to {SCHEMAS_MAX} are possible")
+        raise ValueError(
+            f"{folder} holds {counted(len(files), 'file')} such as 1{suffix}; 1 to {SCHEMAS_MAX} are possible"
+        )
     return {number: _content(path) for number, path in sorted(files.items())}
 
 

@@ -21,6 +21,7 @@ from eyot_hub.jobs.maintenance.expiry import expired_rows
 from eyot_hub.jobs.reports.quality import FAILED, WARNED, quality_rows
 from eyot_hub.jobs.reports.report_charts import Piece, amount, columns, duration, lag_bars, strips
 from eyot_hub.jobs.silver.silver import quarantine_table, silver_table
+from eyot_wire.quantities import counted
 
 ROWS_MAX: Final = 500  # the most rows of a table
 PICTURED_MAX: Final = 60
@@ -205,7 +206,7 @@ def _fresh(fresh_s: float | None) -> str:
 
 def _expired(rows: Mapping[str, int]) -> str:
     """Say how many rows retention removed from which tables; nothing where it removed none."""
-    told = ", ".join(f"{count:,} rows from {escape(name)}" for name, count in rows.items() if count)
+    told = ", ".join(f"{counted(count, 'row')} from {escape(name)}" for name, count in rows.items() if count)
     return f"<p class=note>Retention removed {told}.</p>" if told else ""
 
 
@@ -216,7 +217,7 @@ def _quality_verdict(rows: Sequence[dict[str, Any]]) -> str:
         return ""
     named = ", ".join(escape(f"{row['silver']}: {row['name']}") for row in bad[:NAMED_MAX])
     more = f" and {len(bad) - NAMED_MAX} more" if len(bad) > NAMED_MAX else ""
-    return f"<p class='verdict bad'>{len(bad)} of {len(rows)} rules of data quality fail: {named}{more}.</p>"
+    return f"<p class='verdict bad'>{len(bad)} of {counted(len(rows), 'rule')} of data quality {'fails' if len(bad) == 1 else 'fail'}: {named}{more}.</p>"
 
 
 def _quality(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -255,7 +256,7 @@ def verdict(counts: Counter[str], rows: int, devices: int, silent: int, whose: S
     """Return the verdict in a sentence. `rows`: of bronze, those that retention removed included."""
     bad = [f"{counts[status]:,} {status.replace('_', ' ')}" for status in _MEANINGS if counts[status]]
     open_ = [f"{counts[status]:,} {status.replace('_', ' ')}" for status in ("in_flight", "unknown") if counts[status]]
-    told = f" {silent:,} of {devices:,} devices {'is' if silent == 1 else 'are'} silent." if silent else ""
+    told = f" {silent:,} of {counted(devices, 'device')} {'is' if silent == 1 else 'are'} silent." if silent else ""
     if counts["expired"]:
         told = f" {counts['expired']:,} expired at their origin before they were copied.{told}"
     if bad:

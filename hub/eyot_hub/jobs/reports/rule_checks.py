@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eyot_hub.jobs.config.rules import Freshness, Range, Rate, Regex, Required, Rule, Unique
+from eyot_wire.quantities import counted
 
 EXAMPLES_MAX: Final = 3  # of each rule
 _TEXT_MAX: Final = 60  # characters of a value in an example
@@ -183,7 +184,7 @@ class _UniqueCheck(Check):
         examples = []
         for row in worst.slice(0, EXAMPLES_MAX).to_pylist():
             key = ", ".join(f"{name} {_brief(row[key])}" for name, key in zip(self._names, self._keys, strict=True))
-            examples.append(f"{key}: {row['rows']} times")
+            examples.append(f"{key}: {counted(row['rows'], 'time')}")
         extra = (pc.sum(repeated.column("rows")).as_py() or 0) - repeated.num_rows
         return Finding(pc.sum(counts.column("rows")).as_py() or 0, extra, 0, examples)
 
@@ -252,13 +253,17 @@ class _RateCheck(Check):
             found.violations += pc.sum(missing.column("rows")).as_py() or 0
             devices |= set(missing.column("device").to_pylist())
             worst = missing.sort_by([("rows", "descending"), ("device", "ascending")]).slice(0, EXAMPLES_MAX)
-            found.examples += [f"{row['device']}: {row['rows']} windows without a row" for row in worst.to_pylist()]
+            found.examples += [
+                f"{row['device']}: {counted(row['rows'], 'window')} without a row" for row in worst.to_pylist()
+            ]
         for windows in bad:
             found.violations += windows.num_rows
             devices |= set(pc.unique(windows.column("device")).to_pylist())
             for row in windows.slice(0, max(0, EXAMPLES_MAX - len(found.examples))).to_pylist():
                 at = _EPOCH + timedelta(microseconds=row["window"] * self._rule.per_us)
-                found.examples.append(f"{row['device']}: {row['rows']} rows in {self._rule.per} from {_brief(at)}")
+                found.examples.append(
+                    f"{row['device']}: {counted(row['rows'], 'row')} in {self._rule.per} from {_brief(at)}"
+                )
         found.devices = len(devices)
         return found
 
