@@ -16,6 +16,7 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import lmdb
@@ -110,11 +111,14 @@ class Store:
         self._next_id = 1
         self._next_memory_id = 1 << 40
         self.recounted: list[str] = []  # see Loader
-        self.damaged: list[str] = []
+        self._damaged_at_start: list[str] = []
+        self._with_damage: list[Log] = []  # those with messages that were found damaged since
         self.failing: StoreError | None = None  # why messages cannot be stored at present: the disk fails, or is full
         self.free_at_failure = 0  # bytes that the file system had free then; much where a quota is what is full
         self.on_fence: Callable[[Log, StoreError], None] | None = None
         """Called in the loop's thread when a stream is found damaged: nothing of it can be read or written any more."""
+        self.on_damaged: Callable[[Log, int], None] | None = None
+        """Called once for each message that a read finds damaged."""
         self._overlays: Overlays | None = None
         self._committer = self._open_committer()
         self._driver = self._start_driver(wake)
@@ -164,6 +168,15 @@ class Store:
         cipher = self._environment.store_cipher
         return "" if cipher is None else cipher.cipher
 
+    @property
+    def damaged(self) -> list[str]:
+        """Return sentences about what was damaged: at the start, and messages that reads found since."""
+        return self._damaged_at_start + [
+            f"stream {log.account}/{log.name} had {log.damaged}"
+            for log in self._with_damage
+            if self._directory.get(log.account, log.name) is log
+        ]
+
     # -- streams -----------------------------------------------------------------------------------------------------
 
     def streams(self) -> list[Log]:
@@ -209,6 +222,7 @@ class Store:
             created_ns=created_ns,
             directory=self._directory,
         )
+        self._watch(log)
         predecessor = self._directory.add(log)
         if predecessor is not None:
             predecessor.join(txn)  # if its deletion fails, so must this
@@ -371,6 +385,15 @@ class Store:
         if log is not None and self.on_fence is not None and not self.closed:
             self.on_fence(log, log.named(error))
 
+    def _watch(self, log: Log) -> None:
+        log.damaged.on_met = partial(self._found_damaged, log)
+
+    def _found_damaged(self, log: Log, seq: int) -> None:
+        if log not in self._with_damage:
+            self._with_damage.append(log)
+        if self.on_damaged is not None:
+            self.on_damaged(log, seq)
+
     def _note_outcome(self, txn: Txn, error: StoreError | None) -> None:
         """Whether messages can be stored: on a full disk removals still can."""
         if error is None:
@@ -473,7 +496,8 @@ class Store:
                 directory=self._directory,
                 counters=loader.counters[stream_id],
             )
+            self._watch(log)
             self._directory.add(log)
-        self.damaged, self.recounted = loader.damaged, loader.recounted
+        self._damaged_at_start, self.recounted = loader.damaged, loader.recounted
         environment.on_fenced = self._fence
         return committer

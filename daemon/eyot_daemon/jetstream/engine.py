@@ -64,6 +64,7 @@ class JetStream:
         self.server.wall_clock.on_jump = self._clock_jumped
         self.server.wall_clock.on_right = self._clock_was_right
         store.on_fence = self._went_offline
+        store.on_damaged = _log_damaged
         broker.turn_store = store
 
     @property
@@ -289,3 +290,7 @@ class JetStream:
     def streams(self) -> list[Stream]:
         """Return all live streams."""
         return [stream for jsa in self.accounts.values() for stream in jsa.streams.values()]
+
+
+def _log_damaged(stream_log: Log, seq: int) -> None:
+    log.error("Stream '%s > %s': message %d is damaged", stream_log.account, stream_log.name, seq)

@@ -51,9 +51,10 @@ class ConsumerPort(Protocol):
         """Return whether the consumer's filters match this literal subject."""
         ...
 
-    def needs(self, seq: int, subject: bytes) -> bool:
+    def needs(self, seq: int, subject: bytes | None) -> bool:
         """Return whether the message concerns the consumer and is not acknowledged by it yet (delivered or not).
 
+        None: its subject is unknown, because it is damaged.
         Called with interest retention: a message that no consumer needs is removed.
         """
         ...

@@ -48,6 +48,7 @@ KINDS = {
     "Stream '%s > %s' is damaged, and offline: %s. `eyot-check --repair` keeps what can be read": Kind(
         "fa59c30d97d7454190671a7d967a9feb", (_ACCOUNT, _STREAM)
     ),
+    "Stream '%s > %s': message %d is damaged": Kind("fa59c30d97d7454190671a7d967a9feb", (_ACCOUNT, _STREAM)),
     "The store is damaged: %s": Kind("fa59c30d97d7454190671a7d967a9feb"),
     "The token for link %s expires on %s, in less than %d days": Kind("7f982337217a45ebb5fbd4cf5811734c", (_LINK,)),
     "The token for link %s expired on %s: the hub refuses it, publishing here goes on": Kind(

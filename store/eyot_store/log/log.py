@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 
 from eyot_store.errors import StoreError
 from eyot_store.log.backend import Backend
+from eyot_store.log.damaged_messages import DamagedMessages
 from eyot_store.log.directory import Directory
 from eyot_store.log.reads import Counting, LogReads, NearSearch, Selecting
 from eyot_store.log.removals import FromEnd, LogRemovals
@@ -153,6 +154,10 @@ class Log:
 
     def staged_live(self) -> Iterator[tuple[int, bytes]]:
         return self.view.staged_live()
+
+    @property
+    def damaged(self) -> DamagedMessages:
+        return self.view.damaged
 
     def named(self, error: StoreError) -> StoreError:
         return self.view.named(error)

@@ -484,7 +484,7 @@ class LogReads:
                 seqs = self._view.records.seqs(seq, last, KEYS_MAX)
                 seq = seqs[-1] + 1 if len(seqs) == KEYS_MAX else last + 1
             else:
-                heads, _, seq = self._view.records.heads(seq, last, KEYS_MAX)
+                heads, _, seq = self._view.heads(seq, last, KEYS_MAX)
                 seqs = [at for at, subject in heads if match(subject)]
             total += sum(1 for at in seqs if not self._view.is_hidden(at))
         return total

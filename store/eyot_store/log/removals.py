@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
+from operator import itemgetter
 
 from eyot_store.errors import StoreError
 from eyot_store.log.backend import Backend
@@ -26,8 +27,8 @@ _SEEKING_READS = 8
 #: Above every sequence.
 UNWATCHED = 1 << 63
 
-Unwanted = Callable[[int, bytes], bool]
-"""(sequence, subject) -> whether no consumer wants the message."""
+Unwanted = Callable[[int, bytes | None], bool]
+"""(sequence, subject) -> whether no consumer wants the message; the subject of a damaged one is unknown: None."""
 
 
 class LogRemovals:
@@ -192,7 +193,7 @@ class LogRemovals:
         for _ in range(_READS_MAX):
             if seq > last or len(seqs) >= wanted:
                 break
-            heads, _, seq = view.records.heads(seq, last, wanted - len(seqs))
+            heads, _, seq = view.heads(seq, last, wanted - len(seqs))
             seqs += [at for at, subject in heads if (match is None or match(subject)) and not view.is_hidden(at)]
         return seqs, seq
 
@@ -208,8 +209,11 @@ class LogRemovals:
         for _ in range(_READS_MAX):
             if seq > last:
                 break
-            heads, _, seq = self._view.records.heads(seq, last, _CHUNK)
-            for at, subject in heads:
+            heads, damaged, seq = self._view.heads(seq, last, _CHUNK)
+            found: list[tuple[int, bytes | None]] = [*heads]
+            if damaged:
+                found = sorted([*heads, *((at, None) for at in damaged)], key=itemgetter(0))
+            for at, subject in found:
                 if self._view.is_hidden(at) or not unwanted(at, subject):
                     continue
                 if len(gone) == at_most:
@@ -334,10 +338,14 @@ class LogRemovals:
     def _take_off(self, first: int, last: int) -> tuple[int, int]:
         """Subtract the live committed messages in [first, last] from the subjects' counters; return their number and size."""
         messages = bytes_ = 0
+        all_known = True
         for seq, subject, size in self._all_between(first, last):
             messages += 1
             bytes_ += size
+            all_known = all_known and subject != b""
             self._index.discard(subject, seq)
+        if not all_known:
+            self._index.reload(None)
         return messages, bytes_
 
     def _all_between(self, first: int, last: int) -> Iterator[tuple[int, bytes, int]]:
@@ -385,7 +393,7 @@ class LogRemovals:
         match = matcher(filters)
         assert match is not None
         while first <= last:
-            heads, _, first = view.records.heads(first, last, _CHUNK)
+            heads, _, first = view.heads(first, last, _CHUNK)
             yield from self.count_bytes([at for at, subject in heads if match(subject) and not view.is_hidden(at)])
 
     def _purge_filtered(self, txn: Txn, below_seq: int, subject_filter: bytes, keep: int, why: str) -> int:

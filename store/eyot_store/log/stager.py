@@ -217,7 +217,10 @@ class LogStager:
     def _put_back(self, seq: int, subject: bytes, size: int) -> None:
         if self._give_back(seq, 1, size):
             self._view.state.first_may_be(seq)
-            self._index.restore(subject, seq)
+            if subject:
+                self._index.restore(subject, seq)
+            else:
+                self._index.reload(None)  # it is damaged
 
     def _give_back(self, last: int, messages: int, bytes_: int) -> bool:
         """Count messages up to `last` again; return False if a later purge, which fails, too, still covers them."""

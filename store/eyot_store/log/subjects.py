@@ -108,7 +108,7 @@ class SubjectIndex:
         seqs, seq = self._found_from(subject, seq, at_most)
         number = min(_SEARCHED_FIRST, KEYS_MAX)
         while len(seqs) < at_most and seq <= view.committed_seq:
-            heads, _, seq = view.records.heads(seq, view.committed_seq, number)
+            heads, _, seq = view.heads(seq, view.committed_seq, number)
             here = [at for at, found in heads if found == subject and not view.is_hidden(at)]
             seqs += here
             if here:
@@ -337,7 +337,7 @@ class SubjectIndex:
 
     def _add_heads(self, subjects: Subjects, seq: int) -> int:
         """Count the next committed records; return where to continue."""
-        heads, _, seq = self._view.records.heads(seq, self._view.committed_seq, min(KEYS_MAX, _HEADS))
+        heads, _, seq = self._view.heads(seq, self._view.committed_seq, min(KEYS_MAX, _HEADS))
         if self._view.hidden or self._view.hidden_ranges:
             heads = [head for head in heads if not self._view.is_hidden(head[0])]
         add = subjects.add
@@ -399,7 +399,7 @@ class SubjectIndex:
                 return at
         number = min(_SEARCHED_FIRST, KEYS_MAX)
         while seq <= view.committed_seq:
-            heads, _, seq = view.records.heads(seq, view.committed_seq, number)
+            heads, _, seq = view.heads(seq, view.committed_seq, number)
             for at, found in heads:
                 if found == subject and not view.is_hidden(at):
                     self._first_is(subject, at)
@@ -472,7 +472,7 @@ class SubjectSearch:
         for _ in range(_TRACK_READS):
             if self.next_seq > view.committed_seq:
                 return True
-            heads, _, self.next_seq = view.records.heads(self.next_seq, view.committed_seq, min(KEYS_MAX, _HEADS))
+            heads, _, self.next_seq = view.heads(self.next_seq, view.committed_seq, min(KEYS_MAX, _HEADS))
             for at, subject in heads:
                 if subject in wanted:
                     wanted[subject].append(at)

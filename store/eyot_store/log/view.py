@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, KeysView
 
 from eyot_store.errors import StoreError
+from eyot_store.log.damaged_messages import DamagedMessages
 from eyot_store.reader import RecordReader
 from eyot_store.records.record import CRC_SIZE, Counters, StoredMessage, decode_body, pack_u64
 from eyot_store.state import LogState
@@ -20,12 +21,13 @@ class LogView:
     Only the stager, the removals and the application of results write here.
     """
 
-    __slots__ = ("committed_seq", "floor", "hidden", "hidden_ranges", "parts", "records", "state", "stream")
+    __slots__ = ("committed_seq", "damaged", "floor", "hidden", "hidden_ranges", "parts", "records", "state", "stream")
 
     def __init__(self, stream: str, records: RecordReader, counters: Counters) -> None:
         #: `account/name`, for errors.
         self.stream = stream
         self.records = records
+        self.damaged = DamagedMessages()
         #: The live counters, staged operations included; `state.last_seq >= committed_seq`.
         self.state = LogState(self, counters.messages, counters.bytes, counters.last_seq, counters.last_ts_ns)
         #: Highest committed sequence: every message up to it is on disk or was removed; never decreases.
@@ -113,8 +115,10 @@ class LogView:
         return None
 
     def named(self, error: StoreError) -> StoreError:
-        """Return the error with the stream's name."""
+        """Return the error with the stream's name; note the message that it says to be damaged."""
         stream = self.stream
+        if error.reason == "corrupt" and error.seq:
+            self.damaged.met((error.seq,))
         where = f"stream {stream} sequence {error.seq}" if error.seq else f"stream {stream}"
         return StoreError(error.reason, f"{where}: {error.message}", stream=stream, seq=error.seq, size=error.size)
 
@@ -144,11 +148,18 @@ class LogView:
                 return seq
             seq += 1
 
+    def heads(self, first: int, last: int, limit: int) -> tuple[list[tuple[int, bytes]], list[int], int]:
+        """Do as `RecordReader.heads`; the damaged messages are noted."""
+        heads, corrupt, next_seq = self.records.heads(first, last, limit)
+        if corrupt:
+            self.damaged.met(seq for seq in corrupt if not self.is_hidden(seq))
+        return heads, corrupt, next_seq
+
     def heads_between(self, low: int, high: int) -> list[tuple[int, bytes]]:
         """Return (sequence, subject) of the committed records in [low, high] that can be read."""
         found: list[tuple[int, bytes]] = []
         while low <= high:
-            heads, _, low = self.records.heads(low, high, KEYS_MAX)
+            heads, _, low = self.heads(low, high, KEYS_MAX)
             found += heads
         return found
 

@@ -151,7 +151,11 @@ def test_a_damaged_message_in_the_duplicate_window_does_not_stop_the_start(stopp
         assert request(client, "$JS.API.STREAM.INFO.A")["state"]["messages"] == 300
         assert publish(client, "A.x", b"again", b"Nats-Msg-Id: 250")["duplicate"]
         assert publish(client, "A.x", b"new", b"Nats-Msg-Id: new")["seq"] == 301
-        assert "holds a damaged message: stream $G/A sequence 101" in server.log()
+        assert "Stream '$G > A': message 101 is damaged" in server.log()
+        assert health(server) == (
+            200,
+            {"status": "ok", "damaged": ["stream $G/A had 1 damaged message (sequence 101)"]},
+        )
 
 
 def test_core_is_served_where_the_database_cannot_be_opened(stopped: Eyotd) -> None:

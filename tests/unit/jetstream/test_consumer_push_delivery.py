@@ -312,26 +312,6 @@ def test_push_consumer_refuses_pull_requests(fixture: ConsumerFixture) -> None:
     assert fixture.pull(batch=1).statuses == ["409 Consumer is push based"]
 
 
-def test_damaged_message_is_passed_over(fixture: ConsumerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    fixture.fill(4)
-    stream_log = fixture.stream().log
-
-    def damaged(read: Any) -> Any:
-        def until_there(from_seq: int, *, max_messages: int, **rest: Any) -> Any:
-            if from_seq == 2:
-                raise StoreError("corrupt", "checksum does not fit", stream="$G/S", seq=2)
-            return read(from_seq, max_messages=min(max_messages, 1 if from_seq < 2 else max_messages), **rest)
-
-        return until_there
-
-    for name in ("read", "read_run"):
-        monkeypatch.setattr(stream_log, name, damaged(getattr(stream_log, name)))
-    fixture.add(deliver_subject="d.1")
-    box = fixture.listen(b"d.1")
-    assert box.seqs == [1, 3, 4]
-    assert fixture.consumer().delivery.unreadable == 1
-
-
 # -- mirrors and sources of others ---------------------------------------------------------------------------------
 
 

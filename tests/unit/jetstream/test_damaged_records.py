@@ -1,6 +1,5 @@
 """A record that is damaged on flash is passed over: it stops nothing that concerns other messages."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,9 @@ import pytest
 from eyot_daemon.jetstream.ingest.schedules import Schedules
 from eyot_daemon.jetstream.sourcing.resume_point import look_through, mirror_checkpoints, mirror_position
 from eyot_store.errors import StoreError
+from support.jetstream.backup_fixture import DELIVER, receiver, remove, restore, take
 from support.jetstream.consumers import ConsumerFixture
+from support.jetstream.damage import damage
 
 S = 1_000_000_000
 YEAR_S = 365 * 86_400
@@ -18,18 +19,6 @@ YEAR_S = 365 * 86_400
 @pytest.fixture
 def fixture(tmp_path: Path) -> ConsumerFixture:
     return ConsumerFixture(tmp_path)
-
-
-def damage(fixture: ConsumerFixture, *payloads: bytes) -> None:
-    """Change bytes of the records with these payloads on flash; they are no longer in the journal alone."""
-    file = fixture.path / "data.mdb"
-    data = file.read_bytes()
-    with file.open("r+b") as out:
-        for payload in payloads:
-            at = data.index(payload)
-            while at >= 0:  # older copies of its page, too
-                os.pwrite(out.fileno(), b"\xff", at)
-                at = data.find(payload, at + 1)
 
 
 def fill(fixture: ConsumerFixture, count: int) -> ConsumerFixture:
@@ -68,6 +57,7 @@ def test_a_damaged_message_expires_with_the_next_one(
         seen.append(left(fixture))
         fixture.advance(1)
     assert seen == [[1, 2, 3, 4, 5]] * 6 + [[3, 4, 5]] * 2 + [[5], []]
+    assert fixture.store.damaged == ["stream $G/S had 3 damaged messages (sequence 1, 3, 5)"]
 
 
 @pytest.mark.parametrize("known", [False, True])
@@ -145,6 +135,36 @@ def test_a_damaged_schedule_ends_and_others_go_on(fixture: ConsumerFixture, rest
     assert len([key for key in fixture.stream().log.positions() if key.startswith(b"eyot.schedule")]) == 2
 
 
+def test_a_counter_goes_on_from_the_sum_before_a_damaged_message_that_is_deleted(fixture: ConsumerFixture) -> None:
+    fixture.create(allow_msg_counter=True)
+
+    def add(number: int) -> Any:
+        return fixture.put(b"s.a", b"", {"Nats-Incr": str(number)})
+
+    for number in (10, 20):
+        add(number)
+    fixture = fixture.restart()
+    assert fixture.stream().log.subject_count(b"s.a") == 2
+    damage(fixture, b'{"val":"30"}')
+    assert add(1)["error"]["err_code"] == 10077
+    assert fixture.request("STREAM.MSG.DELETE.S", {"seq": 2})["success"]
+    assert add(1)["val"] == "11"
+
+
+@pytest.mark.parametrize("ways", [("seq", 3), ("keep", 8)])
+def test_a_damaged_message_that_is_purged_leaves_its_subject(fixture: ConsumerFixture, ways: tuple[str, int]) -> None:
+    fixture.create(max_msgs_per_subject=2)
+    for number in range(1, 11):
+        fixture.put(b"s.%d" % (number % 5), b"payload %d." % number)
+    fixture = fixture.restart()
+    log = fixture.stream().log
+    assert log.subject_count(b"s.1") == 2
+    damage(fixture, b"payload 1.")
+    assert fixture.request("STREAM.PURGE.S", dict([ways]))["purged"] == 2
+    assert [log.subject_count(b"s.%d" % number) for number in (1, 2, 3)] == [1, 1, 2]
+    assert log.first_seq_for(b"s.1") == 6
+
+
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
@@ -156,7 +176,22 @@ def test_last_per_subject_delivers_what_is_listed_before_a_damaged_message(fixtu
     box = fixture.listen(b"d.1")
     fixture.add(deliver_policy="last_per_subject", filter_subject="s.*", deliver_subject="d.1")
     assert box.seqs == [1, 2, 4, 5]
-    assert fixture.consumer().delivery.unreadable == 1
+    assert list(fixture.stream().log.damaged) == [3]
+
+
+def test_a_backup_needs_a_damaged_message_to_be_deleted(fixture: ConsumerFixture) -> None:
+    fixture.create()
+    fixture = fill(fixture, 3)
+    damage(fixture, b"payload 2.")
+    refused = receiver(fixture)
+    fixture.request("STREAM.SNAPSHOT.S", {"deliver_subject": DELIVER.decode()})
+    assert refused.end == b"NATS/1.0 500 stream $G/S sequence 2: checksum does not match\r\n\r\n"
+    fixture.account.unsubscribe(refused.sub)
+    fixture.request("STREAM.MSG.DELETE.S", {"seq": 2})
+    answer, data = take(fixture)
+    remove(fixture)
+    restore(fixture, answer, data)
+    assert left(fixture) == [1, 3]
 
 
 def test_direct_gets_pass_over_damaged_messages(fixture: ConsumerFixture) -> None:
@@ -173,18 +208,39 @@ def test_direct_gets_pass_over_damaged_messages(fixture: ConsumerFixture) -> Non
     ]
 
 
-def test_an_acknowledgement_of_a_damaged_message_is_written(fixture: ConsumerFixture) -> None:
-    """Another consumer may want it: it stays."""
-    fixture.create(retention="interest")
-    fixture.add("C", ack_policy="explicit")
-    fixture.add("D", ack_policy="explicit")
+@pytest.mark.parametrize("retention", ["interest", "workqueue"])
+@pytest.mark.parametrize("delivered", [True, False])
+def test_a_damaged_message_leaves_behind_all_consumers(
+    fixture: ConsumerFixture, retention: str, delivered: bool
+) -> None:
+    """Whose it is cannot be read: it stays for the consumer that has not come so far."""
+    fixture.create(retention=retention)
+    for name, filters in (("C", ["s.1", "s.3"]), ("D", ["s.2"])):
+        fixture.add(name, ack_policy="explicit", filter_subjects=filters)
     fixture = fill(fixture, 3)
-    boxes = [fixture.pull(name, batch=3) for name in "CD"]
+    if delivered:
+        box = fixture.pull("D", batch=1)
     damage(fixture, b"payload 2.")
-    for box in boxes:
-        fixture.ack(*box.got)
+    fixture.ack(*fixture.pull("C", batch=2).got)
     assert left(fixture) == [2]
-    assert fixture.restart().info()["ack_floor"]["stream_seq"] == 3
+    if not delivered:
+        fixture.put(b"s.2", b"payload 4.")
+        box = fixture.pull("D", batch=1)
+    fixture.ack(*box.got)
+    assert left(fixture) == []
+    assert fixture.restart().info("D")["ack_floor"]["stream_seq"] == (3 if delivered else 4)
+
+
+def test_a_damaged_message_leaves_with_the_last_consumer_that_may_want_it(fixture: ConsumerFixture) -> None:
+    fixture.create(retention="interest")
+    for name in "CD":
+        fixture.add(name, ack_policy="explicit")
+    fixture = fill(fixture, 3)
+    damage(fixture, b"payload 2.")
+    fixture.ack(*fixture.pull("C", batch=2).got)
+    assert left(fixture) == [1, 2, 3]
+    fixture.request("CONSUMER.DELETE.S.D")
+    assert left(fixture) == []
 
 
 def test_mirrors_and_sources_resume_with_damaged_messages(fixture: ConsumerFixture) -> None:

@@ -13,6 +13,7 @@ from eyot_store.errors import StoreError
 from eyot_store.txn import Txn
 from eyot_wire.status import SyncStatus
 from support.jetstream.consumers import Box, ConsumerFixture
+from support.jetstream.damage import damage
 
 COPY: dict[str, Any] = {
     "ack_policy": "none",
@@ -470,3 +471,25 @@ def test_the_backlog_of_a_copy_begins_with_a_damaged_message(tmp_path: Path) -> 
     file.write_bytes(file.read_bytes().replace(b"will be damaged", b"was changed now"))
     assert (status(fixture).backlog, status(fixture).never_arrived) == (3, 0)
     assert status(fixture).backlog_bytes > 0
+
+
+@pytest.mark.parametrize("retention", ["limits", "interest"])
+@pytest.mark.parametrize("filters", [{}, {"filter_subject": "s.*"}])
+def test_a_damaged_message_never_arrives_downstream(tmp_path: Path, retention: str, filters: dict[str, str]) -> None:
+    """Once, however often it is passed over; and if it leaves before it is sent, for that reason."""
+    fixture = ConsumerFixture(tmp_path)
+    fixture.create(retention=retention)
+    fixture.leave(asking(fixture, "$JS.S.first", **filters))
+    for number in range(1, 5):
+        fixture.put(b"s.%d" % number, b"payload %d." % number)
+    fixture = fixture.restart()
+    damage(fixture, b"payload 2.", b"payload 4.")
+    fixture.request("STREAM.MSG.DELETE.S", {"seq": 4})
+    for _ in range(2):
+        box = asking(fixture, "$JS.S.first", **filters)
+        assert [got.payload for got in box.messages] == [b"payload 1.", b"payload 3."]
+        fixture.leave(box)
+        fixture = fixture.restart()
+    assert lost(fixture) == [("damage", 1, ["2"]), ("deleted", 1, ["4"])]
+    confirm(fixture, asking(fixture, "$JS.S.first", **filters))
+    assert list(fixture.stream().log.view.live_seqs_from(1)) == ([1, 2, 3] if retention == "limits" else [])

@@ -85,6 +85,13 @@ def test_a_flipped_bit_in_a_record(path: Path) -> None:
     assert log.state.messages == 10
     assert dict(log.subject_totals()) == {b"a": 5, b"b": 4}
     assert (log.first_seq_for(b"b"), log.last_seq_for(b"b"), log.seq_at_time(6)) == (2, 10, 6)
+    # So it does after a removal that is given up. The store names it, once.
+    txn = store.begin()
+    assert log.remove(txn, 4)
+    assert dict(log.subject_totals()) == {b"a": 5, b"b": 4}
+    store.abort(txn)
+    assert dict(log.subject_totals()) == {b"a": 5, b"b": 4}
+    assert store.damaged == ["stream A/S had 1 damaged message (sequence 4)"]
     # It can be removed, and with the last message what it counted for is forgotten.
     txn = store.begin()
     assert log.remove(txn, 4)

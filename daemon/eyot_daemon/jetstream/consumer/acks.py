@@ -88,6 +88,11 @@ class Acks:
             for sseq in sseqs:
                 self._sent_at[sseq] = now
 
+    def passed_damaged(self) -> None:
+        """Have the stream let go of damaged messages that the consumer is past: nobody will acknowledge them."""
+        if self._drops:
+            self._writer.acknowledged((), drop=True)
+
     def received(self, subject: bytes, reply: bytes, payload: bytes) -> None:
         """Process a message on the consumer's acknowledgement subject."""
         consumer = self._consumer

@@ -346,8 +346,8 @@ class Consumer:
     def wants(self, subject: bytes) -> bool:
         return self.reader.wants(subject)
 
-    def needs(self, seq: int, subject: bytes) -> bool:
-        if not self.reader.wants(subject):
+    def needs(self, seq: int, subject: bytes | None) -> bool:
+        if subject is not None and not self.reader.wants(subject):
             return False
         state = self.state
         if seq > state.delivered_sseq or seq in state.pending:

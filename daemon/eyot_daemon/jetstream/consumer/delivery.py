@@ -125,7 +125,6 @@ class Delivery:
         #: The link policy that deliveries wait for; "": none.
         self.held = ""
         self._stream = consumer.stream.name.encode()
-        self.unreadable = 0
         self._allowance = UNLIMITED
         self._backlog_pause_s = 0.0  # the end of the turn may empty the receiver's buffer
         self._backlog_max = min(BACKLOG_MAX, self.account.broker.options.max_pending // BACKLOG_SHARE)
@@ -150,8 +149,8 @@ class Delivery:
                 self.resume_at = now + READ_RETRY_S
                 return [], above
             log.error("consumer %s skips a damaged message: %s", self.consumer.path, failure)
-            self.unreadable += 1
             self.reader.gave_back()
+            self._pass_over(failure.seq)
             return [], failure.seq
 
     def read_run(self, count: int, now: float) -> "tuple[StoredRun, int] | None":
@@ -170,16 +169,22 @@ class Delivery:
             if failure.reason != "corrupt" or not failure.seq:
                 self.resume_at = now + READ_RETRY_S
                 return None
-            self.unreadable += 1
             message = None
+            self._pass_over(sseq)
         if message is None:
             self.state.remove(sseq)
         return message
+
+    def _pass_over(self, sseq: int) -> None:
+        """Be done with a damaged message."""
+        self._acks.passed_damaged()
 
     def found_nothing(self, upto: int) -> tuple[int, bool]:
         """Return the cost of an empty read up to `upto`, and whether there is nothing more to deliver."""
         searched = upto - self.state.delivered_sseq
         self.state.skip_to(upto)
+        if searched and self.consumer.stream.log.damaged:
+            self._acks.passed_damaged()
         end = self.consumer.stream.log.committed_seq
         return (EMPTY_READ_COST, False) if searched and upto < end else (0, upto >= end)
 

@@ -157,6 +157,11 @@ class PushDelivery(Delivery):
             downstream.records.asked_by_mirror()
         interest_of(self.account).watch(self._subject, self)
 
+    def _pass_over(self, sseq: int) -> None:
+        super()._pass_over(sseq)
+        if self.consumer.config.direct:
+            self._downstream.passed_over(self._hidden, sseq)
+
     @property
     def idle(self) -> bool:
         """Return whether there is no subscriber: a wake-up would have nothing to do."""

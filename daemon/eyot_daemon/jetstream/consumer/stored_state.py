@@ -197,7 +197,7 @@ class StateWriter:
         """Submit the changes at the end of a turn, unless a transaction is pending."""
         if self._in_flight or not self._pending(now):
             return
-        if not self._persistent and not self._acked:
+        if not self._persistent and not self._releases:
             self._urgent = False
             self._send_answers(self._take_replies())
             self._run(self._take_waiting())
@@ -208,6 +208,12 @@ class StateWriter:
 
     def _pending(self, now: float) -> bool:
         return self._urgent or bool(self._replies) or bool(self._waiting) or now >= self.due_at
+
+    @property
+    def _releases(self) -> bool:
+        """Return whether the stream may let go of messages: acknowledged ones, or damaged ones that the consumer is past."""
+        stream = self._consumer.stream
+        return bool(self._acked) or (stream.config.retention != "limits" and len(stream.log.damaged) > 0)
 
     @property
     def next_deadline(self) -> float:
@@ -222,12 +228,13 @@ class StateWriter:
         consumer = self._consumer
         stream = consumer.stream
         txn = stream.store.begin()
+        releases = self._releases
         acked, self._acked = self._acked, []
         replies, waiting = self._take_replies(), self._take_waiting()
         if self._persistent:
             state = encode_state(consumer.state, now, consumer.clock.now_ns())
             stream.log.put_consumer_state(txn, consumer.name, state)
-        if acked:
+        if releases:
             self._release(acked, txn)
         self._urgent = False
         self.due_at = float("inf")

@@ -181,9 +181,9 @@ class Downstream(msgspec.Struct, array_like=True):
         """Return whether the downstream has, or will accept, the message with this sequence."""
         return not self.ahead_from < seq <= self.ahead
 
-    def copies(self, subject: bytes) -> bool:
-        """Return whether its filters match this subject."""
-        return not self.filters or any(matches(each, subject) for each in self.filters)
+    def copies(self, subject: bytes | None) -> bool:
+        """Return whether its filters match this subject; they may match an unknown one (None)."""
+        return not self.filters or subject is None or any(matches(each, subject) for each in self.filters)
 
     def passed_over(self, log: Log) -> int:
         """Return the number of stored messages that the downstream does not accept because it is ahead of this stream."""

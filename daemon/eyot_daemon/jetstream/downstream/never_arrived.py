@@ -114,6 +114,11 @@ class Losses(msgspec.Struct, array_like=True, frozen=True):
             return self
         return self.dropped_sent(Open(DAMAGE, first, last, last + 1 - first))
 
+    def unreadable(self, seq: int) -> Losses:
+        """Note that a damaged message is passed over, possibly once more."""
+        known = self.never.get(DAMAGE, Dropped()).ranges
+        return self if any(low <= seq <= high for low, high in known) else self.dropped(DAMAGE, seq, seq, 1)
+
     def asked_after(self, seq: int) -> Losses:
         """Note that the downstream resumes after `seq`: later messages that it was sent did not arrive.
 
@@ -291,6 +296,10 @@ class NeverArrived:
     def skipped(self, key: bytes, why: str, seq: int, txn: Txn) -> None:
         """Record a message that a bridge passes over: its remote does not accept it."""
         self._set(key, self.of(key).dropped(why, seq, seq, 1), txn)
+
+    def damaged(self, key: bytes, seq: int, txn: Txn) -> None:
+        """Record a message that is not sent, because it is damaged."""
+        self._set(key, self.of(key).unreadable(seq), txn)
 
     def forget(self, key: bytes, txn: Txn) -> None:
         """Forget a downstream's losses."""

@@ -92,16 +92,16 @@ class DownstreamRecords:
         """Return whether a downstream replicates this subject."""
         return any(downstream.copies(subject) for downstream in self.values())
 
-    def needs(self, seq: int, subject: bytes) -> bool:
-        """Return whether a downstream replicates this message and has not confirmed it."""
+    def needs(self, seq: int, subject: bytes | None) -> bool:
+        """Return whether a downstream replicates this message and has not confirmed it. None: its subject is unknown."""
         return any(
             (seq > downstream.seq or key in self._to_confirm or not downstream.takes(seq))
             and downstream.copies(subject)
             for key, downstream in self.items()
         )
 
-    def has(self, seq: int, subject: bytes) -> bool:
-        """Return whether a downstream has confirmed this message."""
+    def has(self, seq: int, subject: bytes | None) -> bool:
+        """Return whether a downstream has confirmed this message. None: its subject is unknown."""
         return any(
             seq <= downstream.seq and downstream.takes(seq) and downstream.copies(subject)
             for downstream in self.values()

@@ -220,9 +220,12 @@ class DownstreamTracker:
         return [(downstream.ahead_from + 1, downstream.ahead), rest] if downstream.ahead else [rest]
 
     def lacking(self, first: int, last: int, subject: bytes | None) -> Iterator[tuple[bytes, Lacks]]:
-        """Yield what readers have not confirmed of the messages from `first` to `last`: one on `subject`, or all (None)."""
+        """Yield what readers have not confirmed of the messages from `first` to `last`: one on `subject`, or all (None).
+
+        b"": one that is damaged, which may be for each of them.
+        """
         for key, downstream in self.records.items():
-            if subject is not None and not downstream.copies(subject):
+            if subject and not downstream.copies(subject):
                 continue
             sent = (
                 self._stream.log.committed_seq
@@ -347,6 +350,18 @@ class DownstreamTracker:
             # What earlier consumers sent, which it has: it resumes after it.
             self.retention.confirmed(done + 1, min(consumer.push.begun_after, found.seq), txn, by)
         self.records.stage(key, found, txn, partial(self._confirmation_settled, consumer, settled), before=known)
+
+    def passed_over(self, consumer: HiddenConsumer, seq: int) -> None:
+        """Note that a consumer's downstream is not sent a damaged message, which never arrives there."""
+        key, _ = self._downstream(consumer)
+        txn = self._stream.store.begin()
+
+        def settle(failure: StoreError | None) -> None:
+            if failure is not None and self._stream.live:
+                self._stream.timers.call_later(CONFIRM_WITHIN_S, partial(self.passed_over, consumer, seq))
+
+        self.never_arrived.damaged(key, seq, txn)
+        self._stream.store.submit(txn, settle)
 
     def _confirmation_settled(self, consumer: HiddenConsumer, settled: list[int], failure: StoreError | None) -> None:
         """Try a confirmation again that could not be stored: without later messages the downstream gives no other."""

@@ -337,16 +337,9 @@ class Expiry:
         """Read a piece of the log for TTLs that were stored before the restart."""
         if not self._scan_from:
             return
-        try:
-            read = self._log.read(
-                self._scan_from, max_messages=MESSAGES_PER_TURN, max_bytes=_READ_BYTES, up_to=self._scan_to
-            )
-        except StoreError as failure:
-            if not failure.is_record_at(self._scan_from):
-                raise
-            log.error("Stream '%s > %s' holds a damaged message: %s", self._log.account, self._log.name, failure)
-            self._scan_from = failure.seq + 1 if failure.seq < self._scan_to else 0
-            return
+        read = self._log.read_on(
+            self._scan_from, max_messages=MESSAGES_PER_TURN, max_bytes=_READ_BYTES, up_to=self._scan_to
+        )
         for message in read.messages:
             value = nats_fields(message.header).get(TTL) if TTL in message.header else None
             if value is not None:

@@ -124,8 +124,10 @@ class Sweep:
         most = config.max_msgs_per_subject
         unneeded = None if config.retention == "limits" else self._unneeded()
 
-        def unwanted(seq: int, subject: bytes) -> bool:
-            return 0 < most < count(subject) or (unneeded is not None and unneeded(seq, subject))
+        def unwanted(seq: int, subject: bytes | None) -> bool:
+            return (subject is not None and 0 < most < count(subject)) or (
+                unneeded is not None and unneeded(seq, subject)
+            )
 
         return unwanted
 
@@ -260,22 +262,34 @@ class Retention:
         In a work queue none does: a message has one consumer.
         """
         retention = self._stream.config.retention
+        if retention == "limits":
+            return
+        if self._log.damaged:
+            seqs = [seq for seq in seqs if seq not in self._log.damaged]
+            self._drop_damaged(txn)
         if retention == "workqueue":
             for seq in seqs:
                 self._log.remove(txn, seq, why=_CONSUMED)
-        elif retention == "interest":
+        else:
             self._release((consumer,), seqs, txn, others=self._downstreams.known)
 
     def copied(self, by: Collection[ConsumerPort], seqs: Iterable[int], txn: "Txn") -> None:
         """Stage the removal of those of `seqs` that nothing else needs, now that the downstream of the hidden consumers `by` has them."""
         if self._stream.config.retention != "limits":
             self._release(by, seqs, txn, others=not self._downstreams.is_single)
+            self._drop_damaged(txn)
 
     def _release(self, but: Collection[ConsumerPort], seqs: Iterable[int], txn: "Txn", *, others: bool) -> None:
         """Stage the removal of those of `seqs` that nothing `but` these consumers needs. `others`: downstreams may need them."""
         alone = not others and all(other in but for other in self._consumers.values())
         for seq in seqs:
             if alone or not self._needed(seq, but):
+                self._log.remove(txn, seq, why=_CONSUMED)
+
+    def _drop_damaged(self, txn: "Txn") -> None:
+        """Stage the removal of damaged messages that are behind all consumers and downstreams: each may be for any of them."""
+        for seq in self._log.damaged:
+            if self._log.holds(seq) and not self._needed(seq, ()):
                 self._log.remove(txn, seq, why=_CONSUMED)
 
     def is_leftover_of(self, consumer: ConsumerPort, seq: int) -> bool:
@@ -314,18 +328,26 @@ class Retention:
             seq = read.next_seq
 
     def _needed(self, seq: int, but: Collection[ConsumerPort]) -> bool:
-        """Return whether any consumer `but` these, or a downstream, needs a message."""
+        """Return whether any consumer `but` these, or a downstream, needs a message; a damaged one may be for each of them."""
         try:
             message = self._log.get(seq)
-        except StoreError:
-            return True  # whose it is cannot be read: it stays
-        if message is None:
-            return False
-        return self._consumer_needs(seq, message.subject, but) or self._downstreams.needs(seq, message.subject)
+        except StoreError as failure:
+            if not failure.is_record_at(seq):
+                return True
+            subject = None
+        else:
+            if message is None:
+                return False
+            subject = message.subject
+        return self._consumer_needs(seq, subject, but) or self._downstreams.needs(seq, subject)
 
-    def _consumer_needs(self, seq: int, subject: bytes, but: Collection[ConsumerPort]) -> bool:
-        consumers = self.index.matching(subject)
+    def _consumer_needs(self, seq: int, subject: bytes | None, but: Collection[ConsumerPort]) -> bool:
+        consumers = self._concerned(subject)
         return any(consumer not in but and consumer.needs(seq, subject) for consumer in consumers)
+
+    def _concerned(self, subject: bytes | None) -> Collection[ConsumerPort]:
+        """Return the consumers that a message on `subject` is for; None: all that it may be for."""
+        return self._consumers.values() if subject is None else self.index.matching(subject)
 
     def drop_unneeded(self, txn: "Txn") -> None:
         """Stage the removal of every committed message that no consumer needs; of many messages, some later.
@@ -359,16 +381,14 @@ class Retention:
 
         A stream that got interest retention while it had no consumers keeps what it holds, as in nats-server.
         """
-        out, index = self._downstreams, self.index
+        out = self._downstreams
         if not self._consumers and not out.known:
             return lambda seq, subject: False
         queue = self._stream.config.retention == "workqueue"
 
-        def unneeded(seq: int, subject: bytes) -> bool:
+        def unneeded(seq: int, subject: bytes | None) -> bool:
             if queue and not out.has(seq, subject):
                 return False
-            return not any(consumer.needs(seq, subject) for consumer in index.matching(subject)) and not out.needs(
-                seq, subject
-            )
+            return not self._consumer_needs(seq, subject, ()) and not out.needs(seq, subject)
 
         return unneeded

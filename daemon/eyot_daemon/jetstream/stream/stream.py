@@ -191,14 +191,7 @@ class Stream:
             more_ns = credited_ns + leap_ns
             seq = messages.seq_at_time(begin_ns - more_ns, from_seq=first, up_to=last)
             while seq <= last:
-                try:
-                    read = messages.read(seq, max_messages=_REBUILD_MESSAGES, max_bytes=_REBUILD_BYTES, up_to=last)
-                except StoreError as error:
-                    if error.reason != "corrupt" or error.seq < seq:
-                        raise
-                    log.error("Stream '%s > %s' holds a damaged message: %s", self.account.name, self.name, error)
-                    seq = error.seq + 1
-                    continue
+                read = messages.read_on(seq, max_messages=_REBUILD_MESSAGES, max_bytes=_REBUILD_BYTES, up_to=last)
                 for message in read.messages:
                     msg_id = nats_fields(message.header).get(MSG_ID) if MSG_ID in message.header else b""
                     if msg_id:
