@@ -249,7 +249,8 @@ class Forwarder:
         """Pass over a damaged message, and count it; after another failure try again soon."""
         self._log_trouble(f"{printable(self.name)} cannot be read: {failure}")
         if failure.reason == "corrupt" and failure.seq >= self._next:
-            self._lose("damage", failure.seq)
+            if not self._progress.knows(failure.seq):
+                self._lose("damage", failure.seq)
             self._next = failure.seq + 1
             self._progress.passed(failure.seq)
             self._context.wake()

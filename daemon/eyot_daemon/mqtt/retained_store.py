@@ -113,10 +113,8 @@ class Replay:
             messages = self._read()
         except StoreError as failure:
             log.error("Retained messages cannot be read: %s", failure)
-            if failure.reason != "corrupt" or failure.seq < self._next:
-                self._done()
-                return
-            self._next, messages = failure.seq + 1, []
+            self._done()
+            return
         now_ns = self._retained.stream.core.clock.now_ns()
         expired: list[int] = []
         for message in messages:
@@ -153,7 +151,7 @@ class Replay:
             found = [self._log.last_committed_for(subject) for subject in dict.fromkeys(self._filters)]
             read = [self._log.get_readable(seq) for seq in sorted(found) if seq]
             return [message for message in read if message is not None]
-        messages, self._next = self._log.read(
+        messages, self._next = self._log.read_on(
             self._next,
             max_messages=SLICE_MESSAGES,
             max_bytes=SLICE_BYTES,
@@ -215,17 +213,12 @@ class Retained:
         Raises StoreError. Damaged messages are passed over: the sequence behind one is returned with none.
         """
         stream_log = self.stream.log
-        try:
-            found, next_seq = stream_log.read(
-                seq,
-                max_messages=max_messages,
-                max_bytes=max_bytes,
-                filters=tuple(RETAINED_PREFIX + each for each in filters),
-            )
-        except StoreError as failure:
-            if failure.reason != "corrupt" or failure.seq < seq:
-                raise
-            return [], failure.seq + 1
+        found, next_seq = stream_log.read_on(
+            seq,
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            filters=tuple(RETAINED_PREFIX + each for each in filters),
+        )
         return [each for each in found if stream_log.last_committed_for(each.subject) == each.seq], next_seq
 
     # -- expiry ------------------------------------------------------------------------------------------------------
@@ -239,12 +232,9 @@ class Retained:
         if not self.stream.live:
             return
         try:
-            read = stream_log.read(seq, max_messages=SLICE_MESSAGES, max_bytes=SLICE_BYTES)
+            read = stream_log.read_on(seq, max_messages=SLICE_MESSAGES, max_bytes=SLICE_BYTES)
         except StoreError as failure:
-            if failure.reason == "corrupt" and failure.seq >= seq:
-                self._look_from(failure.seq + 1)
-            else:
-                log.error("Retained messages cannot be read: %s", failure)
+            log.error("Retained messages cannot be read: %s", failure)
             return
         for message in read.messages:
             self.stored(message.subject, message.header)

@@ -136,13 +136,9 @@ class MqttStore:
     def _read_records(self, seq: int, done: Done) -> None:
         """Read a slice of the records; at the end remove what no record has."""
         try:
-            read = self._sessions.log.read(seq, max_messages=SLICE, max_bytes=1 << 20)
+            read = self._sessions.log.read_on(seq, max_messages=SLICE, max_bytes=1 << 20)
         except StoreError as failure:
-            if failure.reason != "corrupt" or failure.seq < seq:
-                done(f"sessions cannot be read: {failure.message}")
-                return
-            log.error("An MQTT session is damaged on disk: %s", failure)
-            self._read_records(failure.seq + 1, done)
+            done(f"sessions cannot be read: {failure.message}")
             return
         for message in read.messages:
             try:

@@ -21,6 +21,7 @@ from eyot_wire.mqtt.packets import Connack, Connect, Packet, Publish, Pubrel
 from eyot_wire.mqtt.properties import Properties
 from eyot_wire.mqtt.reader import PacketReader
 from eyot_wire.mqtt.reason_codes import ReasonCode
+from support.jetstream.damage import damage
 from support.jetstream.fixture import Fixture
 
 V5 = 5
@@ -37,7 +38,7 @@ class Remote:
         self.got: list[bytes] = []
         self.held: set[int] = set()
         self.refuses = True
-        self._known = False
+        self.known = False
         self.connect()
 
     def connect(self) -> None:
@@ -49,7 +50,7 @@ class Remote:
 
     def _answer(self, packet: Packet) -> bytes:
         if isinstance(packet, Connect):
-            present, self._known = self._known, True
+            present, self.known = self.known, True
             return encoder.connack(V5, Connack(present, ReasonCode.SUCCESS, Properties(receive_maximum=5)))
         if isinstance(packet, Publish):
             return self._publish(packet)
@@ -157,6 +158,14 @@ class Gateway:
             self.remote.read(self.to_remote)
         self.fixture.broker.flush()
         self.fixture.store.crash()
+        self.start()
+
+    def stop(self) -> None:
+        """The daemon ends before what it sent has reached the remote."""
+        self.fixture.js.stop()
+        self.fixture.store.close()
+
+    def start(self) -> None:
         self.fixture = Fixture(self.fixture.path, clock=self.fixture.clock)
         self.begin()
 
@@ -190,5 +199,30 @@ def test_power_cuts_at_any_point(qos: int, tmp_path: Path) -> None:
         assert set(got) == set(wanted), seed
         if qos == 2:
             assert len(got) == MESSAGES, (seed, sorted(each for each in wanted if got.count(each) > 1))
-        gateway.fixture.js.stop()
-        gateway.fixture.store.close()
+        gateway.stop()
+
+
+@pytest.mark.parametrize("was_read", [False, True])
+def test_a_damaged_message_on_its_way_is_counted_unless_it_arrives(was_read: bool, tmp_path: Path) -> None:
+    """Its identifier is known from before the restart, and is cleared at the remote."""
+    gateway = Gateway(tmp_path, 2, 0)
+    gateway.connect()
+    while not gateway.remote.known or gateway.to_bridge:
+        for step in (gateway.send, gateway.carry, gateway.receive, gateway.commit):
+            step()
+    for gateway.published in (1, 2, 3):
+        gateway.fixture.put(b"s.a", b"payload %d." % gateway.published)
+    while b"payload 3." not in gateway.to_remote:
+        gateway.commit()
+        gateway.send()
+    gateway.stop()
+    if was_read:
+        gateway.start()
+    damage(gateway.fixture, b"payload 2.")
+    if not was_read:
+        gateway.start()
+    gateway.finish()
+    (status,) = gateway.fixture.stream().downstream.statuses()
+    assert [(each.messages, each.sequences) for each in status.lost] == ([] if was_read else [(1, ["2"])])
+    assert gateway.remote.got[:3] == [b"payload 1.", *[b"payload 2."] * was_read, b"payload 3.", b"4"][:3]
+    assert not gateway.remote.held

@@ -10,6 +10,7 @@ import pytest
 from eyot_daemon.mqtt.retained_store import SLICE_MESSAGES, Coming, Replay
 from eyot_daemon.mqtt.store_streams import MqttStoreOptions
 from eyot_store import StoreOptions
+from support.jetstream.damage import damage
 from support.jetstream.fixture import header_block
 from support.mqtt.fixture import MqttFixture
 
@@ -84,6 +85,27 @@ def test_an_empty_payload_removes(fixture: MqttFixture) -> None:
     fixture.run()
     fixture = fixture.reopened(crash=True)
     assert replayed(fixture, b">") == []
+
+
+def test_a_damaged_one_is_left_out_and_takes_no_other_along(fixture: MqttFixture) -> None:
+    expires = header_block({"Nats-TTL": "5s"})
+    for number in range(1, 5):
+        fixture.retain(b"a.%d" % number, b"payload %d." % number, expires if number > 2 else b"")
+    fixture.run()
+    fixture = fixture.reopened(crash=False)
+    damage(fixture, b"payload 1.", b"payload 3.")
+    left = [(b"a.2", b"payload 2."), (b"a.4", b"payload 4.")]
+    for filters in ((b">",), (b"a.3", b"a.1", b"a.2", b"a.4")):
+        assert replayed(fixture, *filters) == left
+    found, seq = [], 1
+    while seq <= fixture.mqtt.retained.stream.log.committed_seq:
+        some, seq = fixture.mqtt.retained.slice_of([b">"], seq, 9, 999)
+        found += some
+    assert [each.payload for each in found] == [payload for _, payload in left]
+    fixture.clock.advance(6)
+    fixture.broker.timers.run_due(fixture.clock.monotonic())
+    fixture.run()
+    assert replayed(fixture, b">") == left[:1]
 
 
 def test_a_full_store_refuses_new_subjects_and_replaces_known_ones(tmp_path: Path) -> None:
