@@ -112,7 +112,9 @@ class Connection:
     # -- use -------------------------------------------------------------------------------------------------------
 
     async def publish(self, subject: str, payload: bytes = b"", reply: str = "", header: bytes = b"") -> None:
-        """Publish a message; wait while too much is to be sent."""
+        """Publish a message; wait while too much is to be sent. Raises ConnectionLost."""
+        if not self.is_open:
+            raise ConnectionLost(f"the connection to {self.server} is broken")
         while len(self._out) > OUT_MAX:
             self._drained = trio.Event()
             await self._drained.wait()
@@ -137,7 +139,7 @@ class Connection:
     async def request(
         self, subject: str, payload: bytes = b"", header: bytes = b"", timeout_s: float = 10.0
     ) -> frames.Msg:
-        """Publish a request and return the answer. Raises NoAnswer and Refused."""
+        """Publish a request and return the answer. Raises NoAnswer, Refused and ConnectionLost."""
         request, number = _Request(subject), self._next()
         reply = f"{self._inbox}.{number.decode()}"
         self._requests[reply.encode()] = request
@@ -230,6 +232,8 @@ async def connected(login: Login, name: str = CLIENT_NAME) -> AsyncIterator[Conn
     connection = await _dial(login, name)
     lost: list[ConnectionLost] = []
     failed: list[FleetError] = []
+    # A block that is cancelled from outside may have something to say at its end, and hear the answer.
+    serving = trio.CancelScope(shield=True)
     try:
         async with trio.open_nursery() as nursery:
 
@@ -242,13 +246,19 @@ async def connected(login: Login, name: str = CLIENT_NAME) -> AsyncIterator[Conn
                     connection.is_open = False
                 nursery.cancel_scope.cancel()  # not above: each error of the cancelled would refer to the one that is handled
 
-            for task in (connection.read, connection.write, connection.ping):
-                nursery.start_soon(run, task)
+            async def serve() -> None:
+                with serving:
+                    async with trio.open_nursery() as tasks:
+                        for task in (connection.read, connection.write, connection.ping):
+                            tasks.start_soon(run, task)
+
+            nursery.start_soon(serve)
             try:
                 yield connection
             except FleetError as error:  # a nursery would wrap it
                 failed.append(error)
             finally:
+                serving.cancel()
                 nursery.cancel_scope.cancel()
     finally:  # not within the nursery: a task that still reads would take the end for a broken connection
         with trio.CancelScope(shield=True), trio.move_on_after(1.0):

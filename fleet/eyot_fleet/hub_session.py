@@ -46,6 +46,8 @@ STREAMS_S: Final = 30.0
 REFUSALS_MAX: Final = 1000
 #: Devices that are loaded or heard between two breaths of the loop.
 _BREATH: Final = 500
+#: Between two steps of sourcing at least, so that many changes make one step; seconds.
+_PAUSE_S: Final = 1.0
 #: A step that failed is told again after this time, seconds.
 _TELL_S: Final = 60.0
 
@@ -72,6 +74,7 @@ class HubSession:
         self._refusals: list[Refusal] = []
         self._told: dict[str, float] = {}
         self._status: Subscription | None = None
+        self._desired_changed = trio.Event()
 
     @property
     def dropped(self) -> int:
@@ -146,6 +149,7 @@ class HubSession:
 
     def _take_desired(self, key: str, value: bytes | None) -> None:
         problem = self.fleet.set_desired(key, value, time.time())
+        self._desired_changed.set()
         if problem is not None:
             log.warning("what is desired cannot be used: %s", problem)
 
@@ -332,7 +336,10 @@ class HubSession:
                 await self.audit.note("refused", by, each.name, error=each.reason, detail=detail, left_out=left_out)
 
     async def _source(self) -> None:
+        """Compare rules and streams every SOURCING_S, and soon after an operator has changed something."""
         while True:
+            await self.leadership.became.wait()
+            self._desired_changed = trio.Event()
             if self.leadership.is_leader:
                 try:
                     await self.sourcing.step()
@@ -341,10 +348,13 @@ class HubSession:
                     raise
                 except FleetError as error:
                     self._tell("sources", error)
-            await trio.sleep(SOURCING_S)
+            await trio.sleep(_PAUSE_S)
+            with trio.move_on_after(SOURCING_S - _PAUSE_S):
+                await self._desired_changed.wait()
 
     async def _roll_out(self) -> None:
         while True:
+            await self.leadership.became.wait()
             if self.leadership.is_leader:
                 try:
                     await self.rollouts.step(time.time())

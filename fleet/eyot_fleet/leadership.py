@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from eyot_fleet.errors import Conflict, NoAnswer
+from eyot_fleet.errors import Conflict, FleetError, NoAnswer
 from eyot_wire.nuid import nuid
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ log = logging.getLogger("eyot.fleet")
 KEY: Final = "leader"
 RENEW_S: Final = 3.0
 TAKEOVER_S: Final = 15.0
+#: How long the end of a service waits for the hub to take back the key.
+GIVE_BACK_S: Final = 1.0
 
 
 class Leadership:
@@ -84,9 +86,11 @@ class Leadership:
                 await trio.sleep(RENEW_S)
         finally:
             if self._renewed_at is not None:
-                with trio.move_on_after(1.0, shield=True):
+                with trio.move_on_after(GIVE_BACK_S, shield=True):
                     try:
                         await bucket.put(KEY, b"", self._revision)
-                    except Exception:
+                        self._renewed_at, self.became = None, trio.Event()
+                        log.info("this service leads no more")
+                    except FleetError:
                         log.debug("the key of the leader was not given back", exc_info=True)
             self.lose()

@@ -87,6 +87,8 @@ def test_a_restarted_service_knows_what_it_knew(service: Service) -> None:
     eventually(lambda: service.devices().get("pump", {}).get("version") == "7.7.7")
     service.run("label", "pump", "site:oslo")
     service.stop()
+    # Another service, or this one started again, leads at once.
+    assert service.leader() == ""
     service.start()
     found = service.devices()["pump"]
     assert (found["version"], found["state"]) == ("7.7.7", "synced")

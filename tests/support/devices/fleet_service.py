@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import sys
@@ -97,6 +98,11 @@ class Service:
             raise AssertionError("the block returns")
 
         return trio.run(run)
+
+    def leader(self) -> str:
+        """Return the id of the service that leads, "" if none does."""
+        found = self.api("STREAM.MSG.GET.KV_EYOT_FLEET_STATE", {"last_by_subj": "$KV.EYOT_FLEET_STATE.leader"})
+        return base64.b64decode(found["message"].get("data", "")).decode()
 
     def device(self, name: str, more: str = "") -> Eyotd:
         remote = f'{{ url: "nats-leaf://a:a@127.0.0.1:{self.hub.leaf_port}" }}'
