@@ -151,18 +151,20 @@ def test_a_counter_goes_on_from_the_sum_before_a_damaged_message_that_is_deleted
     assert add(1)["val"] == "11"
 
 
-@pytest.mark.parametrize("ways", [("seq", 3), ("keep", 8)])
-def test_a_damaged_message_that_is_purged_leaves_its_subject(fixture: ConsumerFixture, ways: tuple[str, int]) -> None:
-    fixture.create(max_msgs_per_subject=2)
+@pytest.mark.parametrize("below", [3, 9])
+def test_a_purge_over_damaged_messages_counts_the_subjects(fixture: ConsumerFixture, below: int) -> None:
+    """The one that goes leaves its subject, and the one that stays counts for none where subjects are counted again."""
+    fixture.create()
     for number in range(1, 11):
         fixture.put(b"s.%d" % (number % 5), b"payload %d." % number)
     fixture = fixture.restart()
     log = fixture.stream().log
     assert log.subject_count(b"s.1") == 2
-    damage(fixture, b"payload 1.")
-    assert fixture.request("STREAM.PURGE.S", dict([ways]))["purged"] == 2
-    assert [log.subject_count(b"s.%d" % number) for number in (1, 2, 3)] == [1, 1, 2]
-    assert log.first_seq_for(b"s.1") == 6
+    damage(fixture, b"payload 1.", b"payload 9.")
+    assert fixture.request("STREAM.PURGE.S", {"seq": below})["purged"] == below - 1
+    subjects = range(5) if below == 3 else (0,)
+    assert dict(log.subject_totals()) == {b"s.%d" % each: 2 - (each in (1, 2, 4) or below > 3) for each in subjects}
+    assert log.state.messages == 11 - below
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
