@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -417,9 +418,10 @@ def test_the_same_answers_through_an_import(importing: tuple[Eyotd, NatsServer],
 
 
 def check(servers: tuple[Eyotd, NatsServer], steps: list[Step]) -> None:
-    eyotd, reference = servers
-    ours = asyncio.run(played(eyotd, steps))
-    theirs = asyncio.run(played(reference, steps))
+    async def play() -> list[list[Any]]:
+        return await asyncio.gather(*(played(server, steps) for server in servers))
+
+    ours, theirs = asyncio.run(play())
     differences = [
         f"{step}\n  eyotd:       {mine}\n  nats-server: {their}"
         for step, mine, their in zip([*steps, "advisories"], ours, theirs, strict=True)

@@ -161,12 +161,15 @@ async def converse(port: int) -> list[Any]:
     await asyncio.wait_for(end.wait(), 120)
     # Profiles are taken beside the others, and answered after them.
     late = [number for number, (subject, _) in enumerate(asked) if subject.endswith("PROFILEZ") and number not in got]
-    for number in late:
+
+    async def ask_again(number: int) -> None:
         try:
             answer = await system.request(asked[number][0], asked[number][1].encode(), timeout=1.0)
         except (nats.errors.TimeoutError, nats.errors.NoRespondersError):
-            continue
+            return
         got[number] = shape(json.loads(answer.data))
+
+    await asyncio.gather(*map(ask_again, late))
     await system.close()
     await acc.close()
     return [got.get(number) for number in range(len(asked))]
