@@ -84,8 +84,6 @@ class SparePositions:
 
     def _copy(self, data: bytes) -> tuple[int, list[tuple[int, bytes, bytes]]] | None:
         size = int.from_bytes(data[:_LENGTH_BYTES], "big")
-        if not size:
-            return None
         try:
             value = unseal(_KEY, data[_LENGTH_BYTES:][:size], FILE)
             return _decode(value if self._cipher is None else self._cipher.open(_KEY, value))

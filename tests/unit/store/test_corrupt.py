@@ -13,6 +13,7 @@ from eyot_store import StoreError
 from eyot_store.check.check import LOST_ENTRY, check
 from eyot_store.check.main import compact
 from eyot_store.environment import FORMAT_KEY, NEXT_ID_KEY, counters_key, messages_db_name
+from eyot_store.log.damaged_messages import MET_MAX, DamagedMessages
 from eyot_store.records.record import decode_record, encode_record, pack_u64, salt_of
 from eyot_wire.native import StoredRun
 from support.store.store import commit, fill, make_log, open_inline
@@ -451,3 +452,16 @@ def test_a_damaged_mark_of_a_deleted_stream_removes_no_other_one(path: Path, nam
     assert [log.state.messages for log in store.streams()][:2] == [10, 2]
     assert all(log.get(seq) is not None for log in store.streams()[:2] for seq in range(1, log.committed_seq + 1))
     store.close()
+
+
+def test_each_damaged_message_is_told_of_once() -> None:
+    """Up to a bound, beyond which a log is hardly readable."""
+    damaged, told = DamagedMessages(), list[int]()
+    damaged.met([9])
+    damaged.on_met = told.append
+    for seqs in ([3, 1, 9], range(100, 94 + MET_MAX), [3], [1 << 20, 1, (1 << 20) + 1, 1 << 21, 1 << 22, 1 << 23]):
+        damaged.met(seqs)
+    expected = [3, 1, *range(100, 94 + MET_MAX), 1 << 20, (1 << 20) + 1, 1 << 21, 1 << 22, 1 << 23]
+    assert told == expected[: MET_MAX - 1]
+    assert list(damaged) == sorted([9, *told])
+    assert str(damaged) == "1,024 damaged messages (sequence 1, 3, 9, 100, 101, 102, 103, 104, ...)"

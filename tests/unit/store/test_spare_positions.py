@@ -45,6 +45,24 @@ def test_the_file_has_its_size_from_the_beginning_and_keeps_it(tmp_path: Path) -
     (tmp_path / FILE).write_bytes(b"short")
     opened(tmp_path)
     assert (tmp_path / FILE).stat().st_size == 2 * SLOT_BYTES
+    (tmp_path / FILE).unlink()
+    assert spare.put(1, b"key", b"new")
+    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("flush", [False, True])
+def test_each_change_is_written_once_and_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush: bool) -> None:
+    spare = SparePositions(tmp_path, None, flush=flush)
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "fsync", flushed.append)
+    before = len(os.listdir("/proc/self/fd"))
+    written = []
+    for _ in range(2):
+        assert spare.put(1, b"a", b"1")
+        written.append((tmp_path / FILE).read_bytes())
+    assert written[0] == written[1]
+    assert len(flushed) == flush
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.mark.parametrize("kept", [0, 3, 40, SLOT_BYTES - 1])
@@ -52,10 +70,12 @@ def test_a_torn_write_leaves_the_copy_before(tmp_path: Path, monkeypatch: pytest
     spare = opened(tmp_path)
     spare.put(1, b"a", b"1" * 4000)
     spare.put(1, b"b", b"2" * 3000)
+    spare = opened(tmp_path)
     whole = os.pwrite
     with monkeypatch.context() as during:
         during.setattr(os, "pwrite", lambda fd, data, at: whole(fd, data[:kept], at))
-        assert not spare.put(1, b"c", b"3" * 500)
+        for _ in range(2):
+            assert not spare.put(1, b"c", b"3" * 500)
     assert spare.of(1).keys() == {b"a", b"b"}
     assert opened(tmp_path).of(1).keys() >= {b"a", b"b"}
     assert spare.put(1, b"d", b"4")
@@ -65,9 +85,14 @@ def test_a_torn_write_leaves_the_copy_before(tmp_path: Path, monkeypatch: pytest
 def test_what_does_not_fit_is_refused_and_the_rest_stays(tmp_path: Path) -> None:
     spare = opened(tmp_path)
     assert spare.put(1, b"a", b"1" * 4000)
-    assert not spare.put(1, b"b", b"2" * 5000)
-    assert spare.of(1) == opened(tmp_path).of(1) == {b"a": b"1" * 4000}
-    assert spare.put(1, b"b", b"2" * 3000)
+    taken = [spare.put(1, b"b", b"2" * size) for size in range(4100, 4200)]
+    accepted = taken.count(True)
+    assert taken == [True] * accepted + [False] * (100 - accepted)
+    assert spare.of(1) == opened(tmp_path).of(1) == {b"a": b"1" * 4000, b"b": b"2" * (4099 + accepted)}
+    data = (tmp_path / FILE).read_bytes()
+    sizes = [int.from_bytes(data[at : at + 4], "big") for at in (0, SLOT_BYTES)]
+    assert sorted(sizes) == [SLOT_BYTES - 5, SLOT_BYTES - 4], "the whole room is used, and no more"
+    assert len(data) == 2 * SLOT_BYTES
 
 
 def test_an_io_error_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
