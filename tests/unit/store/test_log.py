@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from eyot_store import Log, Store
+from eyot_store import Log, Store, StoreError
 from eyot_store.log import reads as log_reads
 from eyot_store.log import subjects as log_subjects
+from eyot_store.log.stager import JUMP_MAX
 from eyot_wire.native import StoredRun
 from support.store.store import FAST, JOURNAL, Loop, commit, fill, make_log, open_inline
 
@@ -122,6 +123,19 @@ def test_sequences_given_from_outside_leave_gaps(store: Store, log: Log) -> None
     assert list(log.deleted_ranges()) == [(6, 8), (10, 12)]
     txn = store.begin()
     assert log.append(txn, b"a", b"", b"", 3) == 13
+    assert commit(store, txn) is None
+
+
+def test_no_jump_leaves_later_messages_without_sequences(store: Store, log: Log) -> None:
+    """To the highest allowed one, and on from there one by one."""
+    txn = store.begin()
+    for jump in (lambda: log.append(txn, b"a", b"", b"", 1, seq=JUMP_MAX + 1), lambda: log.skip_to(txn, JUMP_MAX + 1)):
+        with pytest.raises(StoreError, match=f"sequence {JUMP_MAX + 1} is above {JUMP_MAX}"):
+            jump()
+    log.append(txn, b"a", b"", b"", 1, seq=JUMP_MAX)
+    log.append(txn, b"a", b"", b"", 1, seq=JUMP_MAX + 1)
+    log.skip_to(txn, JUMP_MAX + 2)
+    assert log.append(txn, b"a", b"", b"", 1) == JUMP_MAX + 3
     assert commit(store, txn) is None
 
 
