@@ -40,8 +40,12 @@ def gone_in(positions: Mapping[bytes, bytes]) -> list[tuple[int, int]]:
 class Losses:
     """Receives the complete frames, in order, and fills the gaps between them. `lost`: (stream, first, last sequence)."""
 
-    def __init__(self, last_seqs: dict[int, int], salvaged: dict[int, dict[int, Item]]) -> None:
+    def __init__(self, last_seqs: dict[int, int], salvaged: dict[int, dict[int, Item]], applied: int = 0) -> None:
+        """`last_seqs`: the streams' ends in LMDB, which holds the frames up to `applied`."""
         self._ends = dict(last_seqs)
+        self._number = applied
+        self._gaps = 0  # frames that were preceded by missing ones
+        self._sure: dict[int, int] = {}  # stream id -> `_gaps` when its end was last known
         self._salvaged = salvaged
         self.lost: list[tuple[int, int, int]] = []
         self.doubtful: list[tuple[int, int, int]] = []
@@ -49,17 +53,23 @@ class Losses:
         self.put_back = 0
         self._noted = 0
 
-    def filled(self, changes: Changes) -> Changes:
-        """Return the changes of a frame, with those before them that were lost, as far as they can be put back."""
+    def filled(self, number: int, changes: Changes) -> Changes:
+        """Return the changes of the frame `number`, with those before them that were lost, as far as they can be put back.
+
+        Where no frame is missing, sequences without a message never held one.
+        """
+        self._gaps += number > self._number + 1
+        self._number = number
         out: Changes = []
         for stream_id, ops in changes:
             with_lost: list[Operation] = []
             for op, data in ops:
-                if op is Op.APPEND and data.items and stream_id in self._ends:
-                    with_lost += self._until(stream_id, seq_of(data.items[0][0]) - 1)
+                if stream_id in self._ends and op is Op.APPEND and data.items:
+                    with_lost += self._before(stream_id, seq_of(data.items[0][0]) - 1)
                     self._ends[stream_id] = seq_of(data.items[-1][0])
-                elif op is Op.SKIP:
-                    self._ends[stream_id] = max(self._ends.get(stream_id, 0), data)
+                elif stream_id in self._ends and op is Op.SKIP:
+                    with_lost += self._before(stream_id, data)
+                    self._ends[stream_id] = max(self._ends[stream_id], data)
                 with_lost.append((op, data))
             out.append((stream_id, with_lost))
         return out
@@ -92,6 +102,11 @@ class Losses:
         """Return entries for the streams' downstreams about losses since the last call."""
         new, self._noted = self.lost[self._noted :], len(self.lost)
         return [(stream_id, [(Op.POSITION, gone_position(first, last))]) for stream_id, first, last in new]
+
+    def _before(self, stream_id: int, last: int) -> list[Operation]:
+        """Do as `_until` where frames may be missing since the stream's end was last known, which it is from now on."""
+        sure, self._sure[stream_id] = self._sure.get(stream_id, 0), self._gaps
+        return self._until(stream_id, last) if sure < self._gaps else []
 
     def _until(self, stream_id: int, last: int) -> list[Operation]:
         """Recover records up to `last`, and note the missing ones."""

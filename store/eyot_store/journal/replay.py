@@ -58,7 +58,7 @@ def replay(
         plain = environment.store_cipher is None
         unknown = mark_record is not None and mark_record.misses_mark(salt, applied, mark_of_end)
         salvaged = salvage(path, salt, counted, skip_unreadable=skips) if (missing or unknown) and plain else {}
-        losses = Losses(counted, salvaged)
+        losses = Losses(counted, salvaged, applied)
     except OSError as error:
         raise as_store_error(error) from error
     changes: Changes = []
@@ -66,7 +66,7 @@ def replay(
     known, orphans = {*environment.messages, *environment.fenced}, dict[int, int]()
     for frame, all_held in decoded:
         held = _of_known(all_held, known, orphans)
-        changes += losses.filled(held) if missing or unknown else held
+        changes += losses.filled(frame.number, held) if missing or unknown else held
         size += len(frame.body)
         if size >= _APPLY_BYTES:
             _apply(environment, lmdb_committer, changes + losses.notes(), size, salt, frame.number)

@@ -163,6 +163,57 @@ def test_a_damaged_frame_is_named_and_others_are_kept(tmp_path: Path, offset: in
     assert check(path).problems == []
 
 
+def test_what_a_damaged_frame_held_is_all_that_is_missing(tmp_path: Path) -> None:
+    """Of seven frames with all kinds of changes one is damaged, in its head or in a record."""
+    store = open_inline(tmp_path / "whole", WIDE)
+    log = make_log(store)
+
+    def frame(*steps: Callable[[Any], object]) -> None:
+        txn = store.begin()
+        for step in steps:
+            step(txn)
+        assert commit(store, txn) is None
+
+    def message(number: int) -> Callable[[Any], object]:
+        return lambda txn: log.append(txn, b"a", b"", b"message %d." % number, number, seq=number)
+
+    frame(message(1))
+    frame(message(2), message(3), lambda txn: log.put_consumer(txn, "C", b"configured", b"state 2"))
+    frame(lambda txn: log.remove(txn, 1), lambda txn: log.put_position(txn, b"key", b"3"))
+    frame(lambda txn: log.skip_to(txn, 6), lambda txn: log.put_consumer_state(txn, "C", b"state 4"))
+    frame(message(7), message(8), lambda txn: log.delete_position(txn, b"key"))
+    frame(lambda txn: log.purge(txn, below_seq=3))
+    frame(message(9))
+    store.crash()
+    frames = frames_at(tmp_path / "whole")
+    assert len(frames) == 7
+    added = {1: {1}, 2: {2, 3}, 5: {7, 8}, 7: {9}}
+    gone = {3: {1}, 6: {1, 2}}
+    for damaged in range(1, 8):
+        for in_record in (False, True)[: 1 + (damaged in added)]:
+            path = tmp_path / f"{damaged} {in_record}"
+            shutil.copytree(tmp_path / "whole", path)
+            data = (path / "journal" / segment_name(0)).read_bytes()
+            last = max(added.get(damaged, {0}))
+            at = data.find(b"message %d." % last) if in_record else frames[damaged - 1]
+            damage(path, at, b"!")
+            store = open_inline(path, WIDE)
+            log = store.streams()[0]
+            lost = {last} if in_record else set[int]()
+            left = {1, 2, 3, 7, 8, 9} - lost - {seq for at, seqs in gone.items() if at != damaged for seq in seqs}
+            assert set(log.view.live_seqs_from(1)) == left, (damaged, in_record)
+            assert (log.state.messages, log.state.last_seq) == (len(left), 9)
+            span = [(last, last)] if lost else []
+            if damaged in (2, 3, 4):  # the sequences that the fourth skips may have held messages in the missing one
+                span = [(3 if lost else 4, 6)]
+            assert gone_in(log.positions()) == span
+            assert log.positions().get(b"key") == (b"3" if damaged == 5 else None)
+            consumer = [] if damaged == 2 else [("C", b"configured", b"state 2" if damaged == 4 else b"state 4")]
+            assert log.consumers() == consumer
+            store.close()
+            assert check(path).problems == []
+
+
 @pytest.mark.parametrize("how", ["zeros", "cut", "gone"])
 @pytest.mark.parametrize("sealed", [False, True])
 def test_a_journal_whose_end_is_gone_is_noticed(tmp_path: Path, how: str, sealed: bool) -> None:

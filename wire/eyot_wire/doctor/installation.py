@@ -31,7 +31,10 @@ def installation(report: StatusReport) -> list[Check]:
         checks.append(ok("store", f"stores messages at {store.path}"))
     repair = f"stop the daemon and run `eyot-check --repair {store.path}`"
     checks += [failure("stream", f"damaged, and offline: {stream}", repair) for stream in store.offline]
-    checks += [warning("store", f"was damaged: {sentence}", "see the log; `eyot-check` names all damage") for sentence in store.damaged]
+    checks += [
+        warning("store", f"was damaged: {sentence}", "see the log; `eyot-check` names all damage")
+        for sentence in store.damaged
+    ]
     if store.free_bytes is not None and store.total_bytes:
         share = store.free_bytes / store.total_bytes
         text = f"{size(store.free_bytes)} free of {size(store.total_bytes)} at {store.path}"
