@@ -13,7 +13,7 @@ from eyot_store.journal.high_water import UNKNOWN_END, decode_mark_record, read_
 from eyot_store.journal.journal import Frame, read_frames
 from eyot_store.journal.losses import Losses, in_words, salvage
 from eyot_store.lmdb.committer import LmdbCommitter
-from eyot_store.records.record import CRC_SIZE, decode_body, file_message_bytes, seq_of
+from eyot_store.records.record import CRC_SIZE, Counters, decode_body, file_message_bytes, seq_of
 from eyot_store.records.store_cipher import StoreCipher
 from eyot_store.txn import AppendRun, Op
 
@@ -98,7 +98,7 @@ def _take_in_aside(environment: Environment, lmdb_committer: LmdbCommitter) -> N
         for stream_id, ops in changes:
             left = left or stream_id in fenced
             if stream_id in counters and stream_id not in fenced:
-                ready.append((stream_id, list(_newer(ops, counters[stream_id].last_seq))))
+                ready.append((stream_id, list(_newer(ops, counters[stream_id]))))
         if ready:
             refusal = apply(environment, lmdb_committer, ready, 0, journal_mark(*mark) if mark is not None else b"")
             if refusal is not None:
@@ -107,12 +107,22 @@ def _take_in_aside(environment: Environment, lmdb_committer: LmdbCommitter) -> N
         remove_aside(environment.path)
 
 
-def _newer(ops: list[Operation], last_seq: int) -> Iterator[Operation]:
-    """Yield the operations without messages up to `last_seq`, which may have been applied before."""
+def _newer(ops: list[Operation], counters: Counters) -> Iterator[Operation]:
+    """Yield the operations without what the stream's counters say to have been applied before; a removal is none of a message that is gone."""
+    last_seq, floor = counters.last_seq, counters.floor
     for op, data in ops:
-        if op is not Op.APPEND:
-            if op is not Op.SKIP or data > last_seq:
+        if op is Op.SKIP:
+            if data > last_seq:
+                last_seq = data
                 yield op, data
+            continue
+        if op is Op.PURGE:
+            if data[0] > floor:
+                floor = data[0]
+                yield op, data
+            continue
+        if op is not Op.APPEND:
+            yield op, data
             continue
         run = AppendRun()
         run.last_ts_ns = data.last_ts_ns

@@ -11,11 +11,12 @@ import msgspec
 import pytest
 
 from eyot_store import Store, StoreError, StoreOptions
+from eyot_store.changes import decode
 from eyot_store.check.check import check
 from eyot_store.environment import Environment
-from eyot_store.journal.aside import read_aside
+from eyot_store.journal.aside import read_aside, set_aside
 from eyot_store.journal.high_water import FILE
-from eyot_store.journal.journal import BLOCK, HEADER, MAGIC, Journal, segment_name
+from eyot_store.journal.journal import BLOCK, HEADER, MAGIC, Journal, read_frames, segment_name
 from eyot_store.journal.losses import gone_in
 from eyot_store.pages.pages import Pages
 from eyot_store.records.record import pack_u64
@@ -319,6 +320,18 @@ def test_a_mark_that_is_torn_leaves_the_one_before(tmp_path: Path) -> None:
         store.crash()
 
 
+def spoil_last_page(path: Path, stream_id: int) -> None:
+    """Fill the last page with messages of a stream in LMDB with zeros."""
+    pages = Pages(path / "data.mdb")
+    tree = pages.tree(pages.metas()[0].txnid, b"stream:%08x" % stream_id, 8)
+    assert tree is not None
+    last = [int.from_bytes(page[:8], "little") for page, _, _ in pages.walk(tree)][-1]
+    pages.close()
+    with (path / "data.mdb").open("r+b") as file:
+        file.seek(last * BLOCK)
+        file.write(bytes(BLOCK))
+
+
 def test_what_the_journal_has_for_a_damaged_stream_is_set_aside(tmp_path: Path) -> None:
     path = tmp_path / "store"
     store = open_inline(path, FAST)
@@ -329,20 +342,60 @@ def test_what_the_journal_has_for_a_damaged_stream_is_set_aside(tmp_path: Path) 
     for log in store.streams():
         fill(store, log, 20, payload=b"in the journal")
     store.crash()
-    pages = Pages(path / "data.mdb")
-    tree = pages.tree(pages.metas()[0].txnid, b"stream:00000001", 8)
-    assert tree is not None
-    last = [int.from_bytes(page[:8], "little") for page, _, _ in pages.walk(tree)][-1]
-    pages.close()
-    with (path / "data.mdb").open("r+b") as file:
-        file.seek(last * BLOCK)
-        file.write(bytes(BLOCK))
+    spoil_last_page(path, 1)
     store = open_inline(path, WIDE)
     assert [log.name for log, _ in store.fenced()] == ["S"]
     assert store.streams()[1].state.last_seq == 320
     store.close()
     (changes,) = read_aside(path, None)
     assert [(stream_id, [len(data.items) for _, data in ops]) for stream_id, ops in changes] == [(1, [20])]
+
+
+@pytest.mark.parametrize("others_are_damaged", [False, True])
+def test_what_was_set_aside_is_applied_once(tmp_path: Path, others_are_damaged: bool) -> None:
+    """However often it stands in the file, and is read: the file stays while a stream that it concerns is damaged."""
+    path, beside = tmp_path / "store", tmp_path / "beside"
+    store = open_inline(path, FAST)
+    for name in "ST":
+        fill(store, make_log(store, name), 20)
+    store.close()
+    shutil.copytree(path, beside)
+    store = open_inline(beside, WIDE)
+    log, other = store.streams()
+    fill(store, log, 5)
+    for step in (
+        lambda txn: log.remove(txn, 12),
+        lambda txn: log.purge(txn, below_seq=6),
+        lambda txn: (log.skip_to(txn, 30), other.append(txn, b"s", b"", b"", 1)),
+    ):
+        txn = store.begin()
+        step(txn)
+        assert commit(store, txn) is None
+    fill(store, log, 2)
+    expected, time = log.state.bytes, log.state.last_ts_ns
+    mark = store._environment.read_journal_mark()
+    assert mark is not None
+    store.crash()
+    changes = [decode(frame.body) for frame in read_frames(beside / "journal", *mark)[0]]
+    assert len(changes) == 5
+    for number in (0, 1, 2, 3, 0, 1, 2, 3, 4):
+        set_aside(path, changes[number], None, flush=False)
+    if others_are_damaged:
+        spoil_last_page(path, 2)
+    for below in (6, 15, 15):
+        store = open_inline(path, FAST)
+        assert store.recounted == []
+        assert (path / "set-aside").exists() == others_are_damaged
+        log = store.streams()[0]
+        state = log.state
+        assert (state.first_seq, state.last_seq, state.last_ts_ns) == (below, 32, time)
+        assert list(log.view.live_seqs_from(1)) == [seq for seq in (*range(below, 26), 31, 32) if seq != 12]
+        assert state.messages == 21 if below == 6 else 13
+        assert state.bytes * 21 == expected * state.messages
+        txn = store.begin()
+        log.purge(txn, below_seq=15)
+        assert commit(store, txn) is None
+        store.close()
 
 
 def test_a_store_is_not_opened_without_its_journal(tmp_path: Path) -> None:
