@@ -93,7 +93,6 @@ class Losses:
         for stream_id, last in sorted(self._ends.items()):
             if stream_id not in exempt:
                 self.doubtful.append((stream_id, last + 1, last + count))
-                self._ends[stream_id] = last + count
                 noted: Operation = (Op.POSITION, gone_position(last + 1, last + count))
                 out.append((stream_id, [(Op.SKIP, last + count), noted]))
         return out

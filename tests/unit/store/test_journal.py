@@ -1,5 +1,6 @@
 """The journal in front of LMDB: replay, what a torn or damaged frame means, changing committers, reads before LMDB knows."""
 
+import os
 import shutil
 import threading
 import time
@@ -21,6 +22,7 @@ from eyot_store.journal.losses import gone_in
 from eyot_store.pages.pages import Pages
 from eyot_store.records.record import pack_u64
 from eyot_store.records.store_cipher import StoreKeys
+from eyot_store.txn import Op
 from eyot_wire.native import StoredRun
 from support.store.store import FAST, JOURNAL, Loop, commit, fill, make_log, open_inline
 
@@ -165,7 +167,7 @@ def test_a_damaged_frame_is_named_and_others_are_kept(tmp_path: Path, offset: in
 
 
 def test_what_a_damaged_frame_held_is_all_that_is_missing(tmp_path: Path) -> None:
-    """Of seven frames with all kinds of changes one is damaged, in its head or in a record."""
+    """Of seven frames with all kinds of changes one is damaged, in its head, or in its first or last message."""
     store = open_inline(tmp_path / "whole", WIDE)
     log = make_log(store)
 
@@ -191,23 +193,21 @@ def test_what_a_damaged_frame_held_is_all_that_is_missing(tmp_path: Path) -> Non
     added = {1: {1}, 2: {2, 3}, 5: {7, 8}, 7: {9}}
     gone = {3: {1}, 6: {1, 2}}
     for damaged in range(1, 8):
-        for in_record in (False, True)[: 1 + (damaged in added)]:
-            path = tmp_path / f"{damaged} {in_record}"
+        for one in (0, *added.get(damaged, ())):
+            path = tmp_path / f"{damaged} {one}"
             shutil.copytree(tmp_path / "whole", path)
             data = (path / "journal" / segment_name(0)).read_bytes()
-            last = max(added.get(damaged, {0}))
-            at = data.find(b"message %d." % last) if in_record else frames[damaged - 1]
-            damage(path, at, b"!")
+            damage(path, data.find(b"message %d." % one) if one else frames[damaged - 1], b"!")
             store = open_inline(path, WIDE)
             log = store.streams()[0]
-            lost = {last} if in_record else set[int]()
+            lost = {one} if one else set[int]()
             left = {1, 2, 3, 7, 8, 9} - lost - {seq for at, seqs in gone.items() if at != damaged for seq in seqs}
-            assert set(log.view.live_seqs_from(1)) == left, (damaged, in_record)
+            assert set(log.view.live_seqs_from(1)) == left, (damaged, one)
             assert (log.state.messages, log.state.last_seq) == (len(left), 9)
-            span = [(last, last)] if lost else []
+            assert log.state.last_ts_ns == max(left)
             if damaged in (2, 3, 4):  # the sequences that the fourth skips may have held messages in the missing one
-                span = [(3 if lost else 4, 6)]
-            assert gone_in(log.positions()) == span
+                lost |= {4, 5, 6}
+            assert {seq for first, last in gone_in(log.positions()) for seq in range(first, last + 1)} == lost
             assert log.positions().get(b"key") == (b"3" if damaged == 5 else None)
             consumer = [] if damaged == 2 else [("C", b"configured", b"state 2" if damaged == 4 else b"state 4")]
             assert log.consumers() == consumer
@@ -281,16 +281,17 @@ def test_a_journal_that_lost_its_end_and_its_mark_gives_no_sequence_again(
     assert check(path, options.keys).problems == [words]
     store = open_inline(path, options)
     assert store.damaged[0] == words
-    assert [line.split(":")[0] for line in store.damaged[1:]] == ["stream A/S", "stream A/T"]
-    assert all(line.endswith(" may be lost") for line in store.damaged[1:])
+    spans = {log.name: gone_in(log.positions())[-1:] for log in store.streams()}
+    assert store.damaged[1:] == [
+        f"stream A/{name}: sequences {first} to {last} may be lost" for name in "ST" for first, last in spans[name]
+    ]
     assert (path / "readers-doubted.on").exists()
     at_least = {"S": given, "T": 3}
     states = {log.name: log.state.last_seq for log in store.streams()}
     for log in store.streams():
         if log.name in at_least:
             assert log.state.last_seq > at_least[log.name]
-            spans = gone_in(log.positions())
-            assert spans[-1][1] == log.state.last_seq
+            assert spans[log.name][0][1] == log.state.last_seq
     # A mirror asks its origin for what it lacks: these sequences are the origin's.
     assert states["M"] == 4
     fill(store, next(log for log in store.streams() if log.name == "S"), 1, payload=b"again")
@@ -332,23 +333,43 @@ def spoil_last_page(path: Path, stream_id: int) -> None:
         file.write(bytes(BLOCK))
 
 
-def test_what_the_journal_has_for_a_damaged_stream_is_set_aside(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sealed", [False, True])
+def test_what_the_journal_has_for_a_damaged_stream_is_set_aside(tmp_path: Path, sealed: bool) -> None:
+    """Its messages are; what it has for the stream beside them is applied."""
     path = tmp_path / "store"
-    store = open_inline(path, FAST)
+    keys = StoreKeys(b"secret") if sealed else None
+    wide = msgspec.structs.replace(WIDE, keys=keys)
+    store = open_inline(path, msgspec.structs.replace(FAST, keys=keys))
     for name in "ST":
         fill(store, make_log(store, name), 300, payload=bytes(100))
     store.close()
-    store = open_inline(path, WIDE)
+    store = open_inline(path, wide)
     for log in store.streams():
         fill(store, log, 20, payload=b"in the journal")
+    txn = store.begin()
+    store.streams()[0].put_position(txn, b"key", b"position")
+    assert commit(store, txn) is None
     store.crash()
     spoil_last_page(path, 1)
-    store = open_inline(path, WIDE)
+    store = open_inline(path, wide)
     assert [log.name for log, _ in store.fenced()] == ["S"]
     assert store.streams()[1].state.last_seq == 320
+    assert store.streams()[0].positions() == {b"key": b"position"}
+    (changes,) = read_aside(path, store._environment.store_cipher)
     store.close()
-    (changes,) = read_aside(path, None)
     assert [(stream_id, [len(data.items) for _, data in ops]) for stream_id, ops in changes] == [(1, [20])]
+    assert (b"in the journal" in (path / "set-aside").read_bytes()) != sealed
+
+
+def test_what_is_set_aside_by_half_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, write = len(os.listdir("/proc/self/fd")), os.write
+    with monkeypatch.context() as during:
+        during.setattr(os, "write", lambda fd, data: write(fd, data[:9]))
+        with pytest.raises(OSError, match="the disk accepts no more bytes"):
+            set_aside(tmp_path, [(1, [(Op.SKIP, 7)])], None, flush=True)
+    set_aside(tmp_path, [(1, [(Op.SKIP, 8)])], None, flush=True)
+    assert read_aside(tmp_path, None) == [[(1, [(Op.SKIP, 8)])]]
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.mark.parametrize("others_are_damaged", [False, True])
