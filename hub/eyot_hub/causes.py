@@ -55,4 +55,5 @@ def _system_error(error: OSError, text: str) -> str:
     """Return an error of a file or connection; delta-rs puts each level of the cause on a line of its own."""
     if error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
+    text = error.strerror or text  # without Python's "[Errno 28]"
     return ": ".join(line.strip(" \t↳") for line in text.splitlines() if line.strip(" \t↳")) or type(error).__name__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from pathlib import Path
 from typing import Final
 
 from eyot_hub.connection import check_files
@@ -14,6 +15,8 @@ from eyot_wire import subject
 
 #: Commands that read or write bronze as a table; made beside plain Parquet, it would be an empty one in the same folder.
 _OF_A_TABLE: Final = ("aggregate", "backfill", "gaps", "fleet", "report", "run", "explain", "erase")
+#: The folder of a table by which its format is known.
+_MARKS: Final = {"delta": "_delta_log", "iceberg": "metadata"}
 _CONNECTS: Final = ("ingest", "gaps", "devices", "report", "run")
 
 
@@ -36,11 +39,22 @@ def check_command(config: Config, options: Namespace) -> None:
     if command == "report":
         _check_page(options.output)
     check_format(config.lake)
+    _check_kept_format(config, where)
     if command in _CONNECTS:
         try:
             check_files(config.source().read.connect)
         except OptionError as error:
             raise ConfigError(f"{where}: nats.{error.option}: {error.problem}") from None
+
+
+def _check_kept_format(config: Config, where: str) -> None:
+    """Refuse a lake on this machine that has tables of the other format: the vacuum of each would remove the other's files."""
+    bronze = Path(config.lake.path, "bronze")
+    has = {name for name, mark in _MARKS.items() if (bronze / mark).is_dir()}
+    if has and config.lake.format not in has:
+        raise ConfigError(
+            f"{where}: lake.format: {config.lake.path} holds tables of format {has.pop()}; name another lake.path"
+        )
 
 
 def _check_tables(config: Config, options: Namespace) -> None:

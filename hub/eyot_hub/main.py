@@ -28,7 +28,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
@@ -66,7 +66,7 @@ from eyot_hub.progress import BatchProgress
 from eyot_hub.stopping import stop_on_signal, wait
 from eyot_wire.argument_parser import ArgumentParser
 from eyot_wire.go.time import rfc3339_to_ns
-from eyot_wire.program import run_program
+from eyot_wire.program import run_program, told
 from eyot_wire.quantities import counted
 from eyot_wire.quoting import printable
 
@@ -80,14 +80,31 @@ CELL_MAX: Final = 100  # characters of a value in a table for people
 WITHOUT_SPARK: Final = ("maintain", "explain", "quality", "replay")
 
 
+class OutputFailed(Exception):
+    """Standard output takes nothing more: no fault of the job's files."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class Show:
-    """Prints results as lines and tables, or as JSON."""
+    """Prints results as lines and tables, or as JSON. All functions raise OutputFailed."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
 
     def value(self, value: Any, text: str) -> None:
-        print(json.dumps(value, default=_plain) if self.as_json else _shown(text), flush=True)
+        self.lines([json.dumps(value, default=_plain) if self.as_json else _shown(text)])
+
+    def lines(self, lines: Iterable[str]) -> None:
+        """Print lines as they are."""
+        try:
+            for line in lines:
+                print(line)
+            sys.stdout.flush()
+        except OSError as error:
+            raise OutputFailed(error) from None
 
     def batch(self, done: BatchProgress) -> None:
         """Print a batch of a streaming query."""
@@ -96,13 +113,14 @@ class Show:
     def table(self, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
         """Print rows as an aligned table."""
         if self.as_json:
-            for row in rows:
-                print(json.dumps(row, default=_plain))
+            self.lines(json.dumps(row, default=_plain) for row in rows)
             return
         cells = [[_shortened(printable(_cell(row.get(column)))) for column in columns] for row in rows]
         widths = [max(len(line[index]) for line in [list(columns), *cells]) for index in range(len(columns))]
-        for line in [[column.upper() for column in columns], *cells]:
-            print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        self.lines(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in [[column.upper() for column in columns], *cells]
+        )
 
 
 def _shown(text: str) -> str:
@@ -138,6 +156,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         return 2
     except KeyboardInterrupt:
         return INTERRUPTED
+    except OutputFailed as failed:
+        raise failed.error from None
     except (HubError, PySparkException, OSError, DeltaError) as error:  # the last: of a storage that is away, too
         print(f"eyot-hub: {_cause(config, error)}", file=sys.stderr)
         return 1
@@ -151,7 +171,8 @@ def _run(arguments: Sequence[str] | None) -> int:
 def _cause(config: Config | None, error: Exception) -> str:
     """Return an error's cause in one line, with the keys of the configuration."""
     text = by_keys(cause(error))
-    if config is not None and os.strerror(errno.ENOSPC) in text and config.lake.path not in text:
+    named = isinstance(error, OSError) and error.filename
+    if config is not None and not named and os.strerror(errno.ENOSPC) in text and config.lake.path not in text:
         text += f"; lake.path is {config.lake.path}"  # neither Arrow nor delta-rs tells which disk is full
     return printable(text)
 
@@ -254,7 +275,9 @@ def _erase(spark: SparkSession, config: Config, options: argparse.Namespace, sho
     for done in results:
         show.value(asdict(done), _erased_text(done))
     if not results and not show.as_json:
-        print("no erasure is unfinished; one that was killed before it was noted has done nothing: give it again")
+        show.lines(
+            ["no erasure is unfinished; one that was killed before it was noted has done nothing: give it again"]
+        )
     return 0
 
 
@@ -276,7 +299,7 @@ def _gaps(spark: SparkSession, config: Config, options: argparse.Namespace, show
     if rows or show.as_json:
         show.table(rows, ["kind", "domain", "stream", "epoch", "first", "last", "count", "status"])
     if not show.as_json:
-        print(_shown(_gaps_text(report)))
+        show.lines([_shown(_gaps_text(report))])
     return 1 if options.check and report.bad else 0
 
 
@@ -327,9 +350,12 @@ def _run_all(spark: SparkSession, config: Config, options: argparse.Namespace, s
     stop, printing = stop_on_signal(), threading.Lock()
 
     def report(job: str, result: Result) -> None:
-        with printing:
-            value = {"job": job, "rows": result.rows, **result.detail}
-            show.value(value, f"{job}: {json.dumps({'rows': result.rows, **result.detail}, default=_plain)}")
+        value = {"job": job, "rows": result.rows, **result.detail}
+        try:
+            with printing:
+                show.value(value, f"{job}: {json.dumps({'rows': result.rows, **result.detail}, default=_plain)}")
+        except OutputFailed as failed:  # it must not end the job's thread
+            log.warning("%s: the result cannot be printed: %s", job, told(failed.error), extra={"job": job})
 
     schedule = Schedule(
         run_jobs(spark, config, stop),
@@ -566,7 +592,7 @@ def _gaps_text(report: Report) -> str:
     rows = sum(epoch.count for epochs in report.coverage.epochs.values() for epoch in epochs)
     counts = {status: report.count(status) for status in sorted({gap.status for gap in report.gaps})}
     found = ", ".join(f"{count} {status}" for status, count in counts.items()) or "no gaps"
-    return f"{counted(sources, 'source')}, {counted(rows, 'sequence')} in the table: {found}"
+    return f"{counted(sources, 'stream')}, {counted(rows, 'sequence')} in the table: {found}"
 
 
 def _plain(value: Any) -> Any:

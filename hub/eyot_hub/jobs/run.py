@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -122,9 +121,7 @@ def run_jobs(spark: SparkSession, config: Config, stop: Callable[[], bool]) -> l
         )
 
     def report() -> Result:
-        part = f"{run.report_path}.part"  # readers see the old page or the new one
-        write_report(spark, config, part, seconds(run.report))
-        os.replace(part, run.report_path)
+        write_report(spark, config, run.report_path, seconds(run.report))
         return Result(detail={"report": run.report_path})
 
     def maintain() -> Result:

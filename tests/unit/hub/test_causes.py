@@ -43,6 +43,7 @@ DELTA = "\x1b[31mGeneric LocalFileSystem error\x1b[0m\n  \x1b[31m↳\x1b[0m Unab
         ),
         (OSError(DELTA), "Generic LocalFileSystem error: Unable to copy data to file: No space left on device"),
         (FileNotFoundError(2, "No such file or directory", "/x"), "/x: No such file or directory"),
+        (OSError(28, "No space left on device"), "No space left on device"),
         (OSError(), "OSError"),
         (HubError("stream S was deleted"), "stream S was deleted"),
         (KeyError("x"), "KeyError: 'x'"),

@@ -108,6 +108,12 @@ def test_a_format_without_its_packages(hub: Hub, monkeypatch: pytest.MonkeyPatch
     assert (status, "lake.format: iceberg needs pyiceberg.catalog" in text) == (1, True)
 
 
+def test_a_lake_keeps_its_format(hub: Hub, tmp_path: Path) -> None:
+    (tmp_path / "lake" / "bronze" / "_delta_log").mkdir(parents=True)
+    text = hub.refused("maintain", "--once", changed=("[lake]\n", '[lake]\nformat = "iceberg"\n'))
+    assert f"hub.toml: lake.format: {tmp_path}/lake holds tables of format delta" in text
+
+
 @pytest.mark.parametrize(
     ("every", "problem"),
     [("-1s", "-1s is not longer than 0s"), ("0s", "0s is not longer"), ("soon", "'soon' is not a duration")],

@@ -17,6 +17,7 @@ import pytest
 from eyot_hub.errors import DataLoss, OptionError
 from eyot_hub.jobs.aggregate import AggregateRound
 from eyot_hub.jobs.bronze.bronze import Ingest, Round
+from eyot_hub.jobs.schedule import Job, Result
 from eyot_hub.main import CELL_MAX, INTERRUPTED, Show, _parser, main
 
 HUB = """
@@ -153,6 +154,24 @@ def test_an_error_names_keys_and_controls_no_terminal(
     told = capsys.readouterr().err
     assert line in told
     assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [["erase", "--resume"], ["run", "--once"]])
+def test_a_full_output_is_no_full_lake_and_ends_no_job(
+    config: str, command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rounds: list[int] = []
+
+    def work() -> Result:
+        rounds.append(1)
+        return Result(detail={"done": True}, again=len(rounds) < 3)
+
+    monkeypatch.setattr("eyot_hub.main.run_jobs", lambda *_: [Job("a", 1.0, work)])
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        assert main([*command, "-c", config]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == "eyot-hub: No space left on device"
+    assert len(rounds) == (3 if "run" in command else 0)
 
 
 def test_a_long_name_leaves_the_table_readable(capsys: pytest.CaptureFixture[str]) -> None:

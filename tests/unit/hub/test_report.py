@@ -88,7 +88,7 @@ def test_the_whole_page() -> None:
     ]
     assert HOSTILE in shown.text
     assert f"5 missing. At {HOSTILE}/S. Missing: the origin holds them" in shown.text
-    assert "1 of 1 devices is silent" in shown.text
+    assert "1 of 1 device is silent" in shown.text
     assert any(tag == "rect" and attrs.get("class") == "missing" for tag, attrs in shown.elements)
     assert " of 1." not in shown.text
     assert "marked: missing" in shown.text
@@ -218,6 +218,9 @@ def test_a_long_name_is_cut_and_kept_whole_beside_it() -> None:
     shown = strips([(name, 10, [])])
     assert "a-device-in-t…of-the-plant" in shown
     assert f"<title>{name}</title>" in shown
+    shown = page(fleet=[{**DEVICE, "device": "\u202e" + "x" * 10_000}], devices=1)
+    assert "<td class=text>\\u202exxx" in shown.replace(f"<span title='\\u202e{'x' * 993}…'>", "")
+    assert len(shown) < 20_000
 
 
 def test_long_names_can_be_told_apart() -> None:

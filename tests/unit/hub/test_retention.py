@@ -229,7 +229,7 @@ def test_the_command(config: Config, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out.startswith("quarantine: 2 files, now 2; 0 old files removed")
     assert main(["maintain", "-c", str(toml), "--once", "--no-compact", "--no-vacuum"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("quarantine: 2 files, now 1; 1 expired rows removed; 0 old files removed")
+    assert out.startswith("quarantine: 2 files, now 1; 1 expired row removed; 0 old files removed")
     assert "clock" in out  # the newest row is of next year
     assert main(["maintain", "-c", str(toml), "--once", "--json"]) == 0
     (line,) = capsys.readouterr().out.splitlines()

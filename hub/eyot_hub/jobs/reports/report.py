@@ -19,11 +19,23 @@ from eyot_hub.jobs.devices.fleet import Fleet
 from eyot_hub.jobs.gold.gold import gold_table
 from eyot_hub.jobs.maintenance.expiry import expired_rows
 from eyot_hub.jobs.reports.quality import FAILED, WARNED, quality_rows
-from eyot_hub.jobs.reports.report_charts import Piece, amount, columns, duration, lag_bars, strips
+from eyot_hub.jobs.reports.report_charts import (
+    TEXT_MAX,
+    TITLE_MAX,
+    Piece,
+    amount,
+    columns,
+    duration,
+    lag_bars,
+    strips,
+    visible,
+)
 from eyot_hub.jobs.silver.silver import quarantine_table, silver_table
 from eyot_wire.quantities import counted
 
 ROWS_MAX: Final = 500  # the most rows of a table
+LONG_MAX: Final = 400  # characters of a sentence in a cell
+_LONG: Final = ("reported_error", "examples")
 PICTURED_MAX: Final = 60
 REFRESH_S_MIN: Final = 10
 DAYS_MAX: Final = 60
@@ -62,6 +74,7 @@ tr:hover td { background: var(--card); } td.number, th.number { text-align: righ
 .chip { border-radius: 9px; padding: 0.05rem 0.55rem; border: 1px solid currentColor; font-size: 0.8rem; }
 .chip.missing, .chip.lost, .chip.moved_back, .chip.silent, .chip.failed { color: var(--bad); } .chip.unknown, .chip.expired, .chip.behind, .chip.warned { color: var(--warn); }
 .chip.in_flight { color: var(--way); } .chip.deleted, .chip.filtered, .chip.no_data { color: var(--quiet); } .chip.synced, .chip.passed { color: var(--good); }
+/* Scrolled to its right end */ .newest { direction: rtl; } .newest svg { direction: ltr; }
 svg { width: 100%; min-width: 50rem; height: auto; display: block; } svg text { font: 12px system-ui, sans-serif; fill: var(--ink); } svg text.soft { fill: var(--soft); }
 svg .bar { fill: var(--bar); } svg .held { fill: var(--held); } svg .grid { stroke: var(--line); }
 svg .missing, svg .lost, svg .moved_back { fill: var(--bad); } svg .unknown, svg .expired { fill: var(--warn); } svg .in_flight { fill: var(--way); } svg .deleted, svg .filtered { fill: var(--quiet); }
@@ -77,8 +90,21 @@ svg .missing, svg .lost, svg .moved_back { fill: var(--bad); } svg .unknown, svg
 
 
 def write_report(spark: SparkSession, config: Config, path: str, fresh_s: float | None = None) -> None:
-    """Write the page from the tables as they are; `fresh_s`: in how many seconds it is written again. Raises OSError."""
-    Path(path).write_text(render(collect(spark, config), fresh_s), encoding="utf-8")
+    """Write the page from the tables as they are; `fresh_s`: in how many seconds it is written again. Raises OSError.
+
+    Readers see the page before or this one. A full disk leaves the page before.
+    """
+    page = Path(path)
+    whole = page.is_file() or not page.exists()  # a device such as /dev/stdout cannot be replaced
+    part = page.with_name(f"{page.name}.part") if whole else page
+    try:
+        part.write_text(render(collect(spark, config), fresh_s), encoding="utf-8")
+        if whole:
+            part.replace(page)
+    except OSError as error:
+        if whole:
+            part.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, path) from None
 
 
 def collect(spark: SparkSession, config: Config) -> dict[str, Any]:
@@ -215,7 +241,7 @@ def _quality_verdict(rows: Sequence[dict[str, Any]]) -> str:
     bad = [row for row in rows if row["status"] == FAILED]
     if not bad:
         return ""
-    named = ", ".join(escape(f"{row['silver']}: {row['name']}") for row in bad[:NAMED_MAX])
+    named = ", ".join(visible(f"{row['silver']}: {row['name']}") for row in bad[:NAMED_MAX])
     more = f" and {len(bad) - NAMED_MAX} more" if len(bad) > NAMED_MAX else ""
     return f"<p class='verdict bad'>{len(bad)} of {counted(len(rows), 'rule')} of data quality {'fails' if len(bad) == 1 else 'fail'}: {named}{more}.</p>"
 
@@ -262,8 +288,8 @@ def verdict(counts: Counter[str], rows: int, devices: int, silent: int, whose: S
     if bad:
         meaning = "".join(f" {text}" for status, text in _MEANINGS.items() if counts[status])
         more = " and others" if len(whose) > NAMED_MAX else ""
-        at = f" At {', '.join(whose[:NAMED_MAX])}{more}." if whose else ""
-        return f"<p class='verdict bad'><b>{escape(' and '.join(bad))}.</b>{escape(at + meaning)}{told}</p>"
+        at = f" At {', '.join(map(visible, whose[:NAMED_MAX]))}{more}." if whose else ""
+        return f"<p class='verdict bad'><b>{escape(' and '.join(bad))}.</b>{at}{escape(meaning)}{told}</p>"
     if open_:
         return f"<p class='verdict warn'>Nothing is missing as far as is known; {escape(', '.join(open_))}.{told}</p>"
     if not rows:
@@ -323,7 +349,7 @@ def table(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
 def _cards(rows: int, origins: int, counts: Counter[str], devices: int) -> str:
     cards = [
         ("", amount(rows), "rows in bronze"),
-        ("", f"{origins:,}", "origins and streams" if origins != 1 else "stream"),
+        ("", f"{origins:,}", "streams" if origins != 1 else "stream"),
     ]
     if devices:
         cards.append(("", f"{devices:,}", "devices" if devices != 1 else "device"))
@@ -381,5 +407,8 @@ def _cell(name: str, value: Any) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.3g}"
-    text = escape(str(value))
-    return f"<span class='chip {text}'>{text.replace('_', ' ')}</span>" if name in ("status", "state") else text
+    if name in ("status", "state"):
+        text = escape(str(value))
+        return f"<span class='chip {text}'>{text.replace('_', ' ')}</span>"
+    text = visible(str(value), LONG_MAX if name in _LONG else TEXT_MAX)
+    return f"<span title='{visible(str(value), TITLE_MAX)}'>{text}</span>" if text.endswith("…") else text

@@ -7,13 +7,18 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final, NamedTuple
 
+from eyot_wire.quoting import printable
+
 WIDTH: Final = 960
 LABEL: Final = 205
 BAR: Final = 20
 COLUMNS_HEIGHT: Final = 150
 COLUMN_MAX: Final = 44  # limits the width when there is a single day
+STEP_MAX: Final = 64
 LABELS_MAX: Final = 12
 NAME_MAX: Final = 26
+TEXT_MAX: Final = 100  # characters of a text in a cell or sentence
+TITLE_MAX: Final = 1000  # of a tooltip
 _STEPS: Final = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"))
 
 
@@ -74,25 +79,34 @@ def _cut(label: str) -> str:
     return f"{label[: NAME_MAX - 1 - tail]}…{label[-tail:]}"
 
 
+def visible(text: str, most: int = TEXT_MAX) -> str:
+    """Return a text of a peer's for the page, escaped and cut: no sign that is invisible or turns the direction of writing."""
+    shown = printable(text[: most + 1])
+    return escape(shown if len(shown) <= most else f"{shown[: most - 1]}…")
+
+
 def _name(label: str, short: str, y: float) -> str:
     """Render a name left of its bar, with the full name as tooltip."""
-    return f"<text x={LABEL - 8} y={y} text-anchor=end>{escape(short)}<title>{escape(label)}</title></text>"
+    return (
+        f"<text x={LABEL - 8} y={y} text-anchor=end>{visible(short)}<title>{visible(label, TITLE_MAX)}</title></text>"
+    )
 
 
 def columns(values: Sequence[tuple[str, float]], unit: str) -> str:
-    """Render vertical bars side by side, for values over time."""
+    """Render vertical bars side by side, for values over time; the last stands at the axis, which a phone shows first."""
     if not values:
         return "<p class=note>Nothing yet.</p>"
     most = top_of(max(value for _, value in values))
-    left, room = 56, WIDTH - 56
-    step = room / len(values)
+    room = WIDTH - 56
+    step = min((room - 16) / len(values), STEP_MAX)  # beside the first column, half of its label
+    left = room - step * len(values)
     width = min(step * 0.76, COLUMN_MAX)
     every = max(1, math.ceil(len(values) / LABELS_MAX))
     parts = []
     for share in (0.0, 0.5, 1.0):
         y = 10 + COLUMNS_HEIGHT * (1 - share)
-        parts.append(f"<line class=grid x1={left} x2={WIDTH} y1={y:.1f} y2={y:.1f} />")
-        parts.append(f"<text class=soft x={left - 8} y={y + 4:.1f} text-anchor=end>{amount(most * share)}</text>")
+        parts.append(f"<line class=grid x1=0 x2={room} y1={y:.1f} y2={y:.1f} />")
+        parts.append(f"<text class=soft x={room + 8} y={y + 4:.1f}>{amount(most * share)}</text>")
     for index, (label, value) in enumerate(values):
         x, height = left + index * step, COLUMNS_HEIGHT * value / most
         title = f"<title>{escape(label)}: {value:,.0f} {escape(unit)}</title>"
@@ -101,12 +115,12 @@ def columns(values: Sequence[tuple[str, float]], unit: str) -> str:
                 f"<rect class=bar x={x + (step - width) / 2:.1f} y={10 + COLUMNS_HEIGHT - height:.1f} width={width:.1f} "
                 f"height={max(height, 1):.1f} rx=2>{title}</rect>"
             )
-        if index % every == 0:
+        if (len(values) - 1 - index) % every == 0:
             middle = x + step / 2
             parts.append(
                 f"<text class=soft x={middle:.1f} y={COLUMNS_HEIGHT + 28} text-anchor=middle>{escape(label[5:])}</text>"
             )
-    return _svg(COLUMNS_HEIGHT + 36, "".join(parts), unit)
+    return _svg(COLUMNS_HEIGHT + 36, "".join(parts), unit, "scroll newest")
 
 
 def lag_bars(values: Sequence[tuple[str, float]]) -> str:
@@ -159,6 +173,6 @@ def strips(lines: Sequence[tuple[str, int, Sequence[Piece]]]) -> str:
     return _svg(len(lines) * BAR, "".join(parts), "sequences")
 
 
-def _svg(height: float, inside: str, what: str) -> str:
+def _svg(height: float, inside: str, what: str, kind: str = "scroll") -> str:
     svg = f"<svg viewBox='0 0 {WIDTH} {height:.0f}' role=img aria-label='{escape(what)}'>{inside}</svg>"
-    return f"<div class=scroll>{svg}</div>"
+    return f"<div class='{kind}'>{svg}</div>"
