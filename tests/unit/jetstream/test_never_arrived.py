@@ -267,6 +267,22 @@ def test_what_a_full_disk_left_of_a_forgotten_copy_or_a_deleted_stream_goes_with
     assert [fixture.store.spare_positions.of(each) for each in ids] == [{}, {}]
 
 
+def test_a_copy_that_cannot_be_forgotten_on_a_full_disk_is_still_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fixture = copied(tmp_path)
+    with monkeypatch.context() as during:
+        fill_disk(fixture, during)
+        refused = fixture.request("STREAM.EYOT_FORGET.S", {"server": "this server"})
+        assert "no space left" in refused["error"]["description"]
+    assert status(fixture).confirmed_seq == 3
+    fill(fixture, 1)
+    fixture.request("STREAM.PURGE.S")
+    assert lost(fixture) == [("purge", 1, ["4"])]
+    fixture = fixture.restart()  # type: ignore[assignment]
+    assert lost(fixture) == [("purge", 1, ["4"])]
+
+
 def test_a_removal_that_fails_is_not_counted(tmp_path: Path) -> None:
     fixture = copied(tmp_path)
     fill(fixture, 3)
