@@ -30,7 +30,7 @@ STATE = "document.getElementById('state')"
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[LeafPair]:
-    config = LEAF.replace("leaf-server", '"<b>leaf</b>"') + "eyot { http { page: true } }\n"
+    config = LEAF.replace("leaf-server", '"<b>leaf</b>\u202e"') + "eyot { http { page: true } }\n"
     hub_config = HUB.replace("hub-server", f'"{PEER}"')
     with LeafPair("eyotd", "eyotd", tmp_path, hub_config=hub_config, leaf_config=config) as servers:
         yield servers
@@ -94,7 +94,7 @@ def test_online_and_offline(pair: LeafPair, browser: Chromium) -> None:
     assert browser.value(f"{STATE}.textContent") == f"Synced: {PEER} has everything"
     browser.until("document.querySelectorAll('#streams svg').length === 2")
     # What peers name is text.
-    assert browser.value("document.getElementById('name').textContent") == "<b>leaf</b>"
+    assert browser.value("document.getElementById('name').textContent") == "<b>leaf</b>\\u202e"
     assert STREAM in browser.value("[...document.querySelectorAll('#streams h3')].map(h => h.textContent)")
     assert browser.value("document.querySelectorAll('b, i, img, iframe').length") == 0
     _has_text_alternatives(browser)

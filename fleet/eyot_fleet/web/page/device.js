@@ -1,5 +1,5 @@
 // One device: its alerts, its day, its figures and streams.
-import {$, SEVERITIES, age, card, forget, heads, known, line, make, moment, nothing, now, number, pairs, plural, setNow, setText, show, size, span, stateMark} from "./text.js";
+import {$, SEVERITIES, age, card, forget, heads, known, line, make, moment, nothing, now, number, pairs, plural, setNow, setText, show, size, span, stateMark, visible} from "./text.js";
 import {chart} from "./chart.js";
 import * as orders from "./orders.js";
 import * as records from "./records.js";
@@ -33,7 +33,7 @@ function render() {
   $("device-alerts-part").hidden = !alerts.length;
   show($("device-alerts"), alerts, () => alerts.map((alert) => {
     const item = make("li");
-    item.append(make("strong", alert.severity + ": ", {class: SEVERITIES[alert.severity] || "quiet"}), alert.text + " ", age(alert.since, "(since ", ")"));
+    item.append(make("strong", alert.severity + ": ", {class: SEVERITIES[alert.severity] || "quiet"}), visible(alert.text) + " ", age(alert.since, "(since ", ")"));
     if (alert.remedy) item.append(make("span", "Remedy: " + alert.remedy, {class: "remedy"}));
     return item;
   }));

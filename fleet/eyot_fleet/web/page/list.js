@@ -1,5 +1,5 @@
 // The list of devices: the service searches, filters, sorts and pages; rows that are seen change as events come.
-import {$, STATES, SEVERITIES, age, fill, forget, kindOf, known, make, now, number, plural, setNow, setText, show, size, span, speak, stateMark} from "./text.js";
+import {$, STATES, SEVERITIES, age, fill, forget, kindOf, known, make, now, number, plural, setNow, setText, show, size, span, speak, stateMark, visible} from "./text.js";
 import * as bulk from "./bulk.js";
 import * as service from "./service.js";
 
@@ -59,7 +59,7 @@ export async function load() {
 function chip(words, pressed, act, mark) {
   const node = make("button", null, {type: "button", class: "chip", ...(pressed === null ? {} : {"aria-pressed": String(pressed)})});
   if (mark) node.append(make("span", null, {class: "dot " + mark, "aria-hidden": "true"}));
-  node.append(...words);
+  node.append(...words.map((each) => each instanceof Node ? each : visible(each)));
   node.addEventListener("click", act);
   return node;
 }

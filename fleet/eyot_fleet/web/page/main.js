@@ -1,5 +1,5 @@
 // Which view is shown, who is logged in, and how old the figures are.
-import {$, clock, growAges, now, number, plural, setNow, setText, span, speak} from "./text.js";
+import {$, clock, growAges, now, number, plural, setNow, setText, span, speak, visible} from "./text.js";
 import * as device from "./device.js";
 import * as groups from "./groups.js";
 import * as list from "./list.js";
@@ -43,11 +43,11 @@ function route(focus = true) {
   if ((parts[0] === "device" || parts[0] === "group") && parts.length === 2) {
     let name;
     try { name = decodeURIComponent(parts[1]); } catch { name = parts[1]; }
-    if (parts[0] === "group") { display("group", focus); groups.enter(name); document.title = name + " · Fleet"; return; }
+    if (parts[0] === "group") { display("group", focus); groups.enter(name); document.title = visible(name) + " · Fleet"; return; }
     $("back").href = list.address();
     display("device", focus);
     device.enter(name);
-    document.title = name + " · Fleet";
+    document.title = visible(name) + " · Fleet";
   } else if (parts[0] === "groups") { display("groups", focus); groups.enter(""); document.title = "Groups · Fleet"; }
   else if (parts[0] === "rollouts") { display("rollouts", focus); rollouts.enter(); document.title = "Rollouts · Fleet"; }
   else if (parts[0] === "audit") { display("audit", focus); records.audit(); document.title = "Audit · Fleet"; }

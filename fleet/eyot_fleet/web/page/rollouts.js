@@ -1,5 +1,5 @@
 // Releases on their way through groups of devices.
-import {$, heads, line, make, moment, nothing, number, setText} from "./text.js";
+import {$, heads, line, make, moment, nothing, number, setText, visible} from "./text.js";
 import {run} from "./orders.js";
 import * as service from "./service.js";
 
@@ -14,7 +14,7 @@ function ring(rollout, each, place) {
   return line(COLUMNS, [
     (cell) => cell.append(make("a", each.group, {href: "#/group/" + encodeURIComponent(each.group)})), opened ? moment(opened.at) : "not open", wait(rollout.rings[place].wait_s),
     number(each.devices), number(each.heard), number(each.upgraded) + (opened && opened.reached_at ? ", enough since " + moment(opened.reached_at) : ""), each.unlinked.length ? [each.unlinked.join(", "), "wide warn"] : "0",
-    worse.length ? (cell) => { cell.className = "wide"; cell.append(...worse.map(([name, why]) => { const node = make("div", null, {class: "bad"}); node.append(make("a", name, {href: "#/device/" + encodeURIComponent(name)}), ": " + why); return node; })); } : "0"]);
+    worse.length ? (cell) => { cell.className = "wide"; cell.append(...worse.map(([name, why]) => { const node = make("div", null, {class: "bad"}); node.append(make("a", name, {href: "#/device/" + encodeURIComponent(name)}), ": " + visible(why)); return node; })); } : "0"]);
 }
 function steer(name, words, order, danger) {
   const button = make("button", words, {type: "button", "data-do": order.do, "aria-label": words + ": " + name, ...(danger ? {class: "bad"} : {})});

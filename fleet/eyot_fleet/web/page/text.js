@@ -1,19 +1,27 @@
 // Nodes, and figures as text. Everything that a device, its operator or a user can name is set as text, never as markup.
+// Signs that are invisible, or turn the direction of writing, would forge what stands beside them: they are shown escaped.
+const TEXT_MAX = 1000;
+const HIDDEN = /(?!\n)[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/gu;
+const escaped = (sign) => { const code = sign.codePointAt(0); return code > 0xffff ? "\\U" + code.toString(16).padStart(8, "0") : "\\u" + code.toString(16).padStart(4, "0"); };
+export function visible(value, most = TEXT_MAX) {
+  const text = value === null || value === undefined ? "" : String(value);
+  return (text.length > most ? text.slice(0, most - 1) + "…" : text).replace(HIDDEN, escaped);
+}
 export const $ = (id) => document.getElementById(id);
 
 export function make(tag, content, attributes) {
   const node = document.createElement(tag);
-  if (content !== undefined && content !== null) node.textContent = content;
+  if (content !== undefined && content !== null) node.textContent = visible(content, tag === "pre" ? Infinity : TEXT_MAX);
   for (const [name, value] of Object.entries(attributes || {})) node.setAttribute(name, value);
   return node;
 }
 export function draw(tag, attributes, content) {
   const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  if (content !== undefined) node.textContent = content;
+  if (content !== undefined) node.textContent = visible(content);
   return node;
 }
-export function setText(node, value) { if (node.textContent !== value) node.textContent = value; }
+export function setText(node, value) { const shown = visible(value); if (node.textContent !== shown) node.textContent = shown; }
 
 // A part is drawn again only when its content has changed: focus and selection stay where they are.
 const drawn = new Map();
@@ -75,7 +83,7 @@ export function line(labels, cells) {
 export function fill(node, cell) {
   if (typeof cell === "function") { cell(node); return; }
   const [value, kind] = Array.isArray(cell) ? cell : [cell, ""];
-  node.textContent = value;
+  node.textContent = visible(value);
   if (kind) node.className = kind; else node.removeAttribute("class");
 }
 export function nothing(columns, words) {
@@ -87,7 +95,7 @@ export function pairs(list) {
   const node = make("dl");
   for (const [name, value, kind] of list) {
     const found = make("dd", null, kind ? {class: kind} : {});
-    if (value instanceof Node) found.append(value); else found.textContent = value;
+    if (value instanceof Node) found.append(value); else found.textContent = visible(value);
     node.append(make("dt", name), found);
   }
   return node;
@@ -100,7 +108,7 @@ export function card(title, ...content) {
 // Heard by screen readers; the same words twice are heard twice.
 export function speak(words) {
   $("spoken").textContent = "";
-  setTimeout(() => { $("spoken").textContent = words; }, 50);
+  setTimeout(() => { $("spoken").textContent = visible(words); }, 50);
 }
 export const KINDS = {failing: "bad", incomplete: "bad", silent: "bad", "not linked": "warn", unknown: "warn", behind: "warn", new: "quiet", revoked: "quiet", synced: "good"};
 export const STATES = Object.keys(KINDS);
