@@ -125,7 +125,7 @@ class Fleet:
         """A stream of the layout; if it is published to and was there before, it is a new life of it."""
         config = self.layout.streams[node, stream]
         if (node, stream) in self.layout.published:
-            epoch = self.model.begin_epoch(node, stream, workqueue=config.get("retention") == "workqueue")
+            epoch = self.model.begin_epoch(node, stream, config.get("retention", ""))
             self.say(f"{epoch} begins")
             # A backup would bring the former life back: a third one to copies, who keep no more than one.
             self.nodes[node].backup = None

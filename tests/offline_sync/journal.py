@@ -48,7 +48,9 @@ class Journal:
     that was. `purges`: everything below a sequence, of one topic or of all (None).
     """
 
+    #: Messages leave when what copies them has them; with `interest`, also those that nobody would copy.
     workqueue: bool = False
+    interest: bool = False
     published: int = 0
     acked: dict[int, int] = field(default_factory=dict)
     lost: set[int] = field(default_factory=set)

@@ -67,6 +67,9 @@ class Layout:
         for place in self.published:
             if place[1] in ("READINGS", "EVENTS") and limits.random() < 0.5:
                 self.streams[place] |= limits.choice(LIMITS)
+        for leaf in leaves:
+            if self._has(leaf, "JOBS") and limits.random() < 0.5:
+                self._interest(leaf, limits)
 
     def source(self, leaf: str, shape: str) -> list[Config]:
         """The sources by which a hub's stream copies a leaf's READINGS; `shape` says how."""
@@ -132,6 +135,14 @@ class Layout:
             if self._perhaps(0.15):
                 only = {"filter_subject": f"readings.{leaf}.t1"}
                 copies[HUB, f"PART_{leaf}"] = {"mirror": external("READINGS", leaf) | only}
+
+    def _interest(self, leaf: str, chance: Random) -> None:
+        """The leaf's JOBS stay until all that copy them have them, and these may be several."""
+        self.streams[leaf, "JOBS"]["retention"] = "interest"
+        if chance.random() < 0.6:
+            self.streams[HUB, f"JOBS_{leaf}"] = {"mirror": external("JOBS", leaf)}
+        if self.has_second and chance.random() < 0.5:
+            self.streams[SECOND, "WORK"] = {"sources": [external("JOBS", leaf)]}
 
     def _second(self) -> None:
         """A copy of what the first hub gathered, or what it gathers by itself."""

@@ -8,7 +8,7 @@ For every stream, be it published to or copied:
 - a server says of no copy that it has what it has not (`downstream.py`, what `/eyot/syncz` shows), and calls none synced that lacks
   something which is stored, or which left before it arrived and was not counted; also in the moment in which a link comes up;
 - limits take away what they may, and no age before its time, wherever clocks leap;
-- what left a work queue is in its copy;
+- what left a work queue is in its copy, and what left a stream with interest retention in all copies that it knew;
 - queues, subscriptions, timers and hidden consumers stay within bounds.
 
 When the faults stop, every copy holds all that was acknowledged at its origin (`missing`), except what was deleted there first.
@@ -81,15 +81,19 @@ class Model:
         self.skipping: set[tuple[str, str]] = set()
         #: When each flow became known, seconds: what went before that was lost to nobody.
         self.known_at: dict[Flow, float] = {}
+        #: What left a stream with interest retention, by its life, before its origin had heard of this copy.
+        self.passed: dict[tuple[Flow, StreamEpoch], set[int]] = {}
 
     # -- publishing ------------------------------------------------------------------------------------------------
 
-    def begin_epoch(self, node: str, stream: str, *, workqueue: bool = False) -> StreamEpoch:
+    def begin_epoch(self, node: str, stream: str, retention: str = "") -> StreamEpoch:
         before = self.epochs.get((node, stream))
         epoch = StreamEpoch(node, stream, before.number + 1 if before is not None else 1)
         self.epochs[node, stream] = epoch
-        self.journals[epoch] = Journal(workqueue)
+        self.journals[epoch] = Journal(retention in ("workqueue", "interest"), retention == "interest")
         self.holdings[node, stream] = Holding()
+        if self.journals[epoch].interest:  # of whom it has not heard, it keeps nothing
+            self.known = {flow for flow in self.known if flow.source != (node, stream)}
         return epoch
 
     def acked(self, epoch: StreamEpoch, n: int, seq: int) -> None:
@@ -217,6 +221,7 @@ class Model:
             self._note_gone(node)
             for stream in list(node.js.accounts[ACCOUNT].streams.values()):
                 self._check_new(node, stream)
+        self._note_passed({node.name: node for node in running})
         self._note_known(running)
         for node in running:
             self._check_truth(node, {each.name: each for each in running})
@@ -325,6 +330,15 @@ class Model:
         journal, there = self.journals[epoch], self.holdings.get(flow.place, Holding()).numbers.get(epoch, {})
         open_numbers = set(range(1, journal.published + 1)) - journal.acked.keys() - there.keys() - journal.lost
         return {n for n in open_numbers if flow.takes(subject_of(epoch.node, epoch.stream, n))}
+
+    def _note_passed(self, running: dict[str, Node]) -> None:
+        """What a stream with interest retention let go while it had not heard of a copy."""
+        for flow in (flow for node in running.values() for flow in self.flows.at(node)):
+            epoch, origin = self.epochs.get(flow.source), running.get(flow.origin_node)
+            if flow in self.known or epoch is None or not self.journals[epoch].interest or origin is None:
+                continue
+            left = set(range(1, self.journals[epoch].published + 1)) - self.numbers_in(origin, flow.origin)
+            self.passed.setdefault((flow, epoch), set()).update(left)
 
     def _note_known(self, running: list[Node]) -> None:
         for node in running:
@@ -503,12 +517,23 @@ class Model:
             if epoch is None or not self.journals[epoch].workqueue:
                 continue
             left = {identify(payload)[1] for _, payload in all_messages(stream)}
+            if self.journals[epoch].interest:
+                self._check_interest(epoch, left)
+                continue
             handed = [
                 each.numbers.get(epoch, {}) for place, each in self.holdings.items() if place != epoch_place(epoch)
             ]
             lost = self.journals[epoch].expected - left - {n for numbers in handed for n in numbers}
             if lost:
                 raise Violation(f"{epoch}: {few(lost)} left the work queue and are nowhere")
+
+    def _check_interest(self, epoch: StreamEpoch, left: set[int]) -> None:
+        """What is not there any more is in each copy that its origin knew."""
+        for flow in (flow for flow in self.known if flow.source == epoch_place(epoch)):
+            there = self.holdings.get(flow.place, Holding()).numbers.get(epoch, {})
+            lost = self._wanted(flow, epoch) - left - there.keys()
+            if lost:
+                raise Violation(f"{epoch}: {few(lost)} left, and {flow} has not got them")
 
     # -- when the faults have stopped --------------------------------------------------------------------------------
 
@@ -522,7 +547,7 @@ class Model:
         return self._wanted(flow, epoch) - target.numbers.get(epoch, {}).keys()
 
     def _wanted(self, flow: Flow, epoch: StreamEpoch) -> set[int]:
-        expected = self.journals[epoch].expected
+        expected = self.journals[epoch].expected - self.passed.get((flow, epoch), set())
         if not flow.filters:
             return expected
         return {n for n in expected if flow.takes(subject_of(epoch.node, epoch.stream, n))}

@@ -6,7 +6,7 @@ Each is a mistake that is easily made. `make simulate PLANT=<name> SEEDS=200` mu
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -19,6 +19,7 @@ from eyot_daemon.jetstream.consumer.push_delivery import PushDelivery
 from eyot_daemon.jetstream.downstream.never_arrived import NeverArrived
 from eyot_daemon.jetstream.downstream.tracker import DownstreamTracker
 from eyot_daemon.jetstream.downstream.unserved import UnservedDownstreams
+from eyot_daemon.jetstream.retention.retention import Retention
 from eyot_daemon.jetstream.sourcing import source_task as copy_task
 from eyot_daemon.jetstream.sourcing.source_task import SourceTask
 from eyot_daemon.jetstream.stream.stream import SourcedResult, Stream
@@ -83,6 +84,16 @@ def _removed_when_sent() -> Any:
             whole(self, sseqs, now)
 
     return mock.patch.object(Acks, "sent", sent)
+
+
+def _first_is_enough() -> Any:
+    """A stream with interest retention lets go of what the first of its copies has: the others never get it."""
+
+    def release(self: Retention, but: Any, seqs: Iterable[int], txn: Any, *, others: bool) -> None:
+        for seq in seqs:
+            self._log.remove(txn, seq, why="")
+
+    return mock.patch.object(Retention, "_release", release)
 
 
 def _copied_again() -> Any:
@@ -216,6 +227,7 @@ PLANTS: dict[str, Callable[[], Any]] = {
     "ack-before-commit": _ack_before_commit,
     "wake-up-forgotten": _wake_up_forgotten,
     "removed-when-sent": _removed_when_sent,
+    "first-is-enough": _first_is_enough,
     "copied-again": _copied_again,
     "losses-untold": _losses_untold,
     "leap-believed": _leap_believed,

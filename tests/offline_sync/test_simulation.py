@@ -30,7 +30,8 @@ TWIN_PLANT_SEEDS_MAX = 20
 #: The first seed that found it when this was written: where to begin.
 FOUND_BY = {
     "position-apart": 5,
-    "removed-when-sent": 3,
+    "removed-when-sent": 10,
+    "first-is-enough": 3,
     "copied-again": 6,
     "leap-believed": 4,
     "old-claims": 8,
