@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 from nats.js.api import DeliverPolicy
+from nats.js.errors import NotFoundError
 
+from eyot_cli.connection.refusals import no_bucket
 from eyot_cli.jetstream.stored import in_order
 from eyot_cli.upgrade.signing import RefusedManifest
 
@@ -37,13 +39,16 @@ async def list_objects(target: Target, client: Client, bucket: str) -> dict[str,
     """Return the objects of a bucket by their names; what is no record of an object is passed over."""
     found: dict[str, ObjectRecord] = {}
     subject = f"$O.{bucket}.M.>"
-    async for message in in_order(target, client, f"OBJ_{bucket}", subject, policy=DeliverPolicy.LAST_PER_SUBJECT):
-        try:
-            record = msgspec.json.decode(message.data, type=ObjectRecord)
-        except (msgspec.MsgspecError, RecursionError):
-            continue
-        if not record.deleted:
-            found[record.name] = record
+    try:
+        async for message in in_order(target, client, f"OBJ_{bucket}", subject, policy=DeliverPolicy.LAST_PER_SUBJECT):
+            try:
+                record = msgspec.json.decode(message.data, type=ObjectRecord)
+            except (msgspec.MsgspecError, RecursionError):
+                continue
+            if not record.deleted:
+                found[record.name] = record
+    except NotFoundError:
+        raise no_bucket("object", bucket) from None
     return found
 
 

@@ -18,7 +18,7 @@ from eyot_cli.terminal.show import print_json, print_table, size
 from eyot_cli.upgrade.bucket import ObjectRecord, list_objects
 from eyot_cli.upgrade.fetching import fetch_package
 from eyot_cli.upgrade.install.places import Places
-from eyot_cli.upgrade.manifest import PACKAGE, SUFFIX, Manifest, shown_time
+from eyot_cli.upgrade.manifest import NAME_RULE, PACKAGE, SUFFIX, Manifest, shown_time
 from eyot_cli.upgrade.offered import Offered, read_offered
 from eyot_cli.upgrade.package import Package, read_package
 from eyot_cli.upgrade.signing import (
@@ -45,6 +45,13 @@ if TYPE_CHECKING:
 
 FILE: Final = FilePath(dir_okay=False)
 FOLDER: Final = FilePath(file_okay=False)
+#: What a manifest takes of each option
+_RULES: Final = {
+    "rings": f"--ring: {NAME_RULE}; at most 100 rings",
+    "release": f"--release: {NAME_RULE}",
+    "minimum": "--minimum: a version of Debian, such as 0.2.0+deb12",
+    "rollback_from": "--rollback-from: versions of Debian, such as 0.2.0+deb12",
+}
 #: The end of a version that says for which release of Debian the package is.
 _RELEASE: Final = re.compile(r"\+(deb[0-9.]+)\Z")
 
@@ -62,6 +69,13 @@ def keygen(target: Target, file: Path) -> None:
     made = make_key(file)
     public = f"{file}{PUBLIC_SUFFIX}"
     tell(target, {"key": made, "file": str(file), "public": public}, f"key {made}: {file}, and {public} for devices")
+
+
+def _refused(error: Exception) -> str:
+    """Return which option a manifest refuses, and what it takes."""
+    field = re.search(r"\$\.(\w+)", str(error))
+    rule = _RULES.get(field[1]) if field else None
+    return rule or f"no manifest can say this: {error}"
 
 
 @upgrade.command("sign")
@@ -117,7 +131,7 @@ def sign_package(
                      "issued": now, "expires": until, "minimum": minimum, "rollback_from": list(rollback_from)}  # fmt: skip
         manifest = msgspec.convert(described, Manifest)
     except (msgspec.ValidationError, OverflowError) as error:
-        raise click.UsageError(f"no manifest can say this: {error}") from error
+        raise click.UsageError(_refused(error)) from error
     signed = sign(manifest, read_signing_key(key_file))
     path = package.with_name(package.name + SUFFIX)
     write_private(path, signed, mode=0o644)

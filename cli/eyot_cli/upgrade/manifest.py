@@ -21,6 +21,7 @@ SUFFIX: Final = ".signed"
 #: How far a device's clock may be behind the signer's.
 CLOCK_SKEW: Final = timedelta(hours=1)
 _NAME: Final = r"\A[a-z0-9][a-z0-9._-]{0,63}\Z"
+NAME_RULE: Final = "1 to 64 of a-z, 0-9, '.', '_' and '-'; the first is a letter or a digit"
 
 Version = Annotated[str, Meta(pattern=VERSION)]
 Name = Annotated[str, Meta(pattern=_NAME)]

@@ -79,9 +79,11 @@ def read_signing_key(path: Path) -> Ed25519PrivateKey:
 
     try:
         with path.open("rb") as file:
+            data = file.read(_KEY_FILE_MAX)
+            if b" PUBLIC KEY-" in data:
+                raise Failure(f"{path} is a public key: the private key of the pair signs")
             if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
                 raise Failure(f"{path}: others may read this key: chmod 600 {path}, or make a new key")
-            data = file.read(_KEY_FILE_MAX)
     except OSError as error:
         raise Failure(f"{path}: {error.strerror}") from error
     try:

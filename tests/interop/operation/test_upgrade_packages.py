@@ -279,6 +279,7 @@ def test_an_empty_bucket_has_nothing(fleet: Fleet) -> None:
     assert (done.code, done.error) == (3, "")
     assert done.out == f"0.2.0+deb12 is installed, and {fleet.bucket} has nothing to install here\n"
     assert "none" in fleet.does(fleet.hub, "upgrade", "ls", fleet.bucket)
+    assert "there is no bucket nosuch" in fleet.run(fleet.hub, "upgrade", "ls", "nosuch").error
 
 
 def test_mistakes_are_named_before_anything_is_sent(fleet: Fleet) -> None:
@@ -295,6 +296,7 @@ def test_mistakes_are_named_before_anything_is_sent(fleet: Fleet) -> None:
     assert "--release" in refused.error
     refused = fleet.run(fleet.hub, "upgrade", "sign", str(package), "--key", str(fleet.key), "--ring", "No Ring")
     assert refused.code == 2
+    assert "--ring: 1 to 64 of a-z" in refused.error
     always = ("--key", str(fleet.key), "--ring", "field", "--expires", "0")
     assert "at least a second" in fleet.run(fleet.hub, "upgrade", "sign", str(package), *always).error
     fleet.does(fleet.hub, "upgrade", "sign", str(package), "--key", str(fleet.key), "--ring", "field")

@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -235,10 +236,13 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--nsc", required=True, type=Path, metavar="PATH", help="nsc 2.12 or later")
+    parser.add_argument("--nsc", required=True, metavar="PATH", help="nsc 2.12 or later")
     parser.add_argument("--servers", nargs="*", default=["2.14.6", "eyotd"])
     options = parser.parse_args()
-    tools = ([str(options.nsc.resolve())], [EYOT, "trust"])
+    nsc = shutil.which(options.nsc)
+    if nsc is None:
+        parser.error(f"there is no program {options.nsc}: NSC=PATH names an nsc")
+    tools = ([os.path.abspath(nsc)], [EYOT, "trust"])
     for first, begins in enumerate(("nsc", "eyot trust")):
         with tempfile.TemporaryDirectory(prefix="eyot-walk-") as name:
             print(f"{begins} begins")

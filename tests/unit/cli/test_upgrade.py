@@ -198,6 +198,8 @@ def test_a_key_is_made_for_its_owner_alone(tmp_path: Path) -> None:
     (tmp_path / "release.key.pub").rename(tmp_path / "pinned" / "release.pub")
     trusted = pinned_keys(tmp_path / "pinned")
     assert list(trusted) == [made]
+    with pytest.raises(Failure, match="is a public key"):
+        read_signing_key(tmp_path / "pinned" / "release.pub")
     assert open_signed(sign(manifest(), read_signing_key(path)), trusted).key == made
     with pytest.raises(Failure, match="exists"):
         make_key(path)
