@@ -23,7 +23,7 @@ def counters(log: Log) -> tuple[int, int, int, Subjects]:
 def test_a_purge_beside_staged_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, below: int, fails: bool
 ) -> None:
-    """Of ten committed messages and three staged ones, of which the second is removed again; then they are committed, or fail."""
+    """Of ten committed messages and three staged ones, of which the second is removed again, as is the very first; then all fail or none."""
     store = open_inline(tmp_path)
     log = make_log(store)
     for seq in range(1, 11):
@@ -34,16 +34,17 @@ def test_a_purge_beside_staged_messages(
     for number in (11, 12, 13):
         log.append(staged, b"a" if number % 2 else b"b", b"", b"x" * number, number)
     assert log.remove(removal, 12)
+    assert log.remove(removal, 1)
     gone = log.purge(purge, below_seq=below)
     results: list[StoreError | None] = []
-    left = [seq for seq in (*range(1, 12), 13) if seq >= below]
+    left = [seq for seq in (*range(2, 12), 13) if seq >= below]
 
     def expected(seqs: list[int]) -> tuple[int, int, int, Subjects]:
         of = {b"a": [seq for seq in seqs if seq % 2], b"b": [seq for seq in seqs if not seq % 2]}
         subjects = {each: (len(some), some[0], some[-1]) for each, some in of.items() if some}
         return len(seqs), sum(size + seq for seq in seqs), seqs[0], subjects
 
-    assert gone == 12 - len(left)
+    assert gone == 11 - len(left)
     assert counters(log) == expected(left)
     for txn in (staged, removal, purge):
         store.submit(txn, results.append)
@@ -54,10 +55,25 @@ def test_a_purge_beside_staged_messages(
         store.commit_now()
     assert [error is None for error in results] == [not fails] * 3
     assert counters(log) == expected(left)
+    assert log.state.last_ts_ns == (10 if fails else 13)
+    assert (log.view.hidden, log.view.hidden_ranges, log.view.parts) == ({}, [], [])
     store.close()
     store = open_inline(tmp_path)
     assert counters(store.streams()[0]) == expected(left)
     store.crash()
+
+
+def test_a_sequence_that_is_given_again_has_the_new_time(tmp_path: Path) -> None:
+    """Also where the stream is empty, so that it is the first."""
+    store = open_inline(tmp_path)
+    log = make_log(store)
+    for ts_ns in (7, 8):
+        txn = store.begin()
+        assert log.append(txn, b"a", b"", b"", ts_ns) == 1
+        assert (log.state.first_seq, log.state.first_ts_ns) == (1, ts_ns)
+        store.abort(txn)
+        assert (log.state.first_seq, log.state.first_ts_ns, log.state.last_ts_ns) == (0, 0, 0)
+    store.close()
 
 
 @pytest.mark.parametrize("size", [1, 5000])
