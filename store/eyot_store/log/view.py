@@ -130,8 +130,8 @@ class LogView:
         return next((hidden for hidden in self.hidden_ranges if seq <= hidden.last), None)
 
     def is_dense(self) -> bool:
-        """Every sequence from the first to the last committed one holds a message, and nothing is staged for removal."""
-        return not self.hidden and not self.hidden_ranges and not self.state.num_deleted
+        """Every sequence from the first to the last one holds a message. What is staged for removal is below, or holds none."""
+        return not self.state.num_deleted
 
     def next_live(self, seq: int) -> int:
         """Lowest committed sequence >= `seq` that no staged removal hides; 0 = none."""

@@ -46,6 +46,9 @@ def test_a_purge_beside_staged_messages(
 
     assert gone == 11 - len(left)
     assert counters(log) == expected(left)
+    committed = [seq for seq in left if seq <= 10]
+    assert [seq for seq in range(14) if log.get(seq) is not None] == committed
+    assert [log.count(first, ()) for first in (1, below)] == [len(committed)] * 2
     for txn in (staged, removal, purge):
         store.submit(txn, results.append)
     with monkeypatch.context() as disk:
@@ -56,6 +59,8 @@ def test_a_purge_beside_staged_messages(
     assert [error is None for error in results] == [not fails] * 3
     assert counters(log) == expected(left)
     assert log.state.last_ts_ns == (10 if fails else 13)
+    assert [seq for seq in range(14) if log.get(seq) is not None] == left
+    assert log.count(1, ()) == len(left)
     assert (log.view.hidden, log.view.hidden_ranges, log.view.parts) == ({}, [], [])
     store.close()
     store = open_inline(tmp_path)
