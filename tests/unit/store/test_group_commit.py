@@ -10,8 +10,10 @@ import lmdb
 import pytest
 
 from eyot_store import Store, StoreError, StoreOptions
+from eyot_store.added import Added
 from eyot_store.driver import ThreadDriver
-from eyot_store.txn import Txn
+from eyot_store.failure_propagation import FailurePropagation
+from eyot_store.txn import LogPart, Op, Txn
 from support.store.store import Loop, commit, fill, make_log, open_inline
 
 
@@ -401,6 +403,71 @@ class Groups:
 
     def wait(self) -> None:
         assert self.finished.acquire(timeout=60)
+
+
+def operation(op: Op, epoch: int) -> Txn:
+    """A transaction on stream 1 with one operation, staged when the loop knew of `epoch` failures."""
+    txn = Txn()
+    part = txn.parts[1] = LogPart(txn, None, epoch, Added(0, 0))  # type: ignore[arg-type]
+    part.push(op, None)
+    return txn
+
+
+APPEND, PURGE, REMOVE, CREATE = Op.APPEND, Op.PURGE, Op.REMOVE, Op.CREATE
+
+
+@pytest.mark.parametrize(
+    ("failed", "inherits", "does_not"),
+    [
+        ([], [], [(APPEND, 0), (PURGE, 0)]),
+        ([(APPEND, 0)], [(APPEND, 0), (Op.POSITION, 0), (Op.DELETE, 0)], [(APPEND, 1), (PURGE, 0), (REMOVE, 0)]),
+        ([(REMOVE, 1)], [(PURGE, 1), (PURGE, 0)], [(APPEND, 1), (PURGE, 2), (REMOVE, 1)]),
+        ([(CREATE, 0)], [(APPEND, 0), (PURGE, 0), (REMOVE, 0), (Op.CONSUMER, 0)], [(REMOVE, 1)]),
+        ([(Op.CONSUMER, 0)], [], [(APPEND, 0)]),
+        ([(APPEND, 0), (Op.CONSUMER, 1)], [(APPEND, 0)], [(APPEND, 1)]),
+        # Of the same epoch everything counts, of an older one nothing any more.
+        ([(APPEND, 0), (REMOVE, 0)], [(APPEND, 0), (PURGE, 0)], [(REMOVE, 0)]),
+        ([(APPEND, 0), (REMOVE, 1)], [(PURGE, 1)], [(APPEND, 1)]),
+        ([(REMOVE, 1), (APPEND, 0)], [(PURGE, 1)], [(APPEND, 1)]),
+    ],
+)
+def test_what_fails_with_what_failed_before(
+    failed: list[tuple[Op, int]], inherits: list[tuple[Op, int]], does_not: list[tuple[Op, int]]
+) -> None:
+    error = StoreError("full", "no room")
+    for each, expected in [*((each, error) for each in inherits), *((each, None) for each in does_not)]:
+        failures = FailurePropagation()
+        for one in failed:
+            failures.fail(operation(*one), error)
+        assert failures.inherited(operation(*each)) is expected, each
+        other = operation(*each)
+        other.parts = {2: other.parts[1]}
+        assert failures.inherited(other) is None
+        # What inherits a failure passes it on, and a refused one begins one.
+        if expected is not None:
+            failures.forget(1)
+            assert failures.inherited(operation(*each)) is None
+
+
+@pytest.mark.parametrize("reason", ["io", "full"])
+def test_a_failing_disk_is_not_tried_once_for_each_transaction(reason: Any) -> None:
+    """On a full one each is tried alone; what depends on one that has failed fails with it."""
+    failures, tried = FailurePropagation(), list[Txn]()
+    group = [operation(REMOVE, 0), *(operation(APPEND, 0) for _ in range(3))]
+    group[3].parts = {2: group[3].parts[1]}
+    inherited, error = StoreError("full", "inherited"), StoreError(reason, "failed")
+
+    def alone(txn: Txn) -> StoreError | None:
+        tried.append(txn)
+        return failures.inherited(txn) or (error if txn is group[1] else None)
+
+    found = failures.results_after(error, group, [inherited, None, None, None], alone)
+    assert found == [inherited, error, error, error if reason == "io" else None]
+    assert tried == ([] if reason == "io" else group[1:])
+    assert failures.inherited(operation(APPEND, 0)) is error
+    refused = operation(APPEND, 5)
+    refused.refuse(inherited)
+    assert failures.inherited(refused) is failures.inherited(operation(APPEND, 5)) is inherited
 
 
 def test_patient_transactions_wait_for_others() -> None:
