@@ -9,7 +9,7 @@ from typing import Any
 import lmdb
 import pytest
 
-from eyot_store import Store, StoreError, StoreOptions
+from eyot_store import Log, Store, StoreError, StoreOptions
 from eyot_store.added import Added
 from eyot_store.driver import ThreadDriver
 from eyot_store.failure_propagation import FailurePropagation
@@ -468,6 +468,94 @@ def test_a_failing_disk_is_not_tried_once_for_each_transaction(reason: Any) -> N
     refused = operation(APPEND, 5)
     refused.refuse(inherited)
     assert failures.inherited(refused) is failures.inherited(operation(APPEND, 5)) is inherited
+
+
+def all_fail(store: Store, during: pytest.MonkeyPatch) -> None:
+    """From now on each transaction fails."""
+    during.setattr(store._committer, "commit", lambda group: [StoreError("full", "as expected")] * len(group))
+
+
+@pytest.mark.parametrize(
+    ("fails", "left"), [("nothing", "new"), ("creation", ""), ("deletion", "old"), ("deletion and creation", "old")]
+)
+def test_a_deletion_frees_the_name_at_once_and_gives_it_back_if_it_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str, left: str
+) -> None:
+    store = open_inline(tmp_path)
+    old = make_log(store)
+    fill(store, old, 3)
+    deletion, creation = store.begin(), store.begin()
+    old.delete(deletion)
+    assert store.stream("A", "S") is None
+    store.submit(deletion)
+    if fails == "creation":
+        store.commit_now()
+    logs: dict[str, Log | None] = {"": None, "old": old}
+    if fails != "deletion":
+        logs["new"] = store.create_stream(creation, "A", "S", b"{}", 2)
+        assert store.stream("A", "S") is logs["new"]
+        made, gone = store.begin(), store.begin()
+        store.create_stream(made, "A", "T", b"{}", 2).delete(gone)
+        for txn in (creation, made, gone):
+            store.submit(txn)
+    with monkeypatch.context() as during:
+        if fails == "deletion and creation":  # which fails because the deletion does
+            attempt = store._committer._attempt  # type: ignore[attr-defined]
+
+            def attempted(txns: list[Txn]) -> None:
+                if deletion in txns:
+                    raise lmdb.DiskError("No space left on device")
+                attempt(txns)
+
+            during.setattr(store._committer, "_attempt", attempted)
+        elif fails != "nothing":
+            all_fail(store, during)
+        store.commit_now()
+    assert store.stream("A", "S") is logs[left]
+    assert store.streams() == [each for each in [logs[left]] if each is not None]
+    assert fails == "deletion" or logs["new"].void == ("creation" in fails)  # type: ignore[union-attr]
+    if left:
+        found = logs[left]
+        assert found is not None
+        fill(store, found, 1)
+        txn = store.begin()
+        found.delete(txn)
+        again = store.create_stream(txn, "A", "S", b"{}", 3)
+        assert commit(store, txn) is None
+        assert store.stream("A", "S") is again
+    store.close()
+
+
+def test_a_configuration_that_is_not_written_gives_way_to_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_inline(tmp_path)
+    log = make_log(store)
+    for number in (1, 2):
+        with monkeypatch.context() as during:
+            txns = [store.begin(), store.begin()]
+            for txn, config in zip(txns, (b"%d" % number, b"other"), strict=True):
+                log.set_config(txn, config)
+                assert log.config == config
+            for each in txns:
+                store.submit(each)
+                store.commit_now()
+                all_fail(store, during)
+        assert log.config == b"%d" % number
+    with monkeypatch.context() as during:
+        all_fail(store, during)
+        txns = [store.begin(), store.begin()]
+        for txn, config in zip(txns, (b"3", b"4"), strict=True):
+            log.set_config(txn, config)
+        store.submit(txns[0])
+        store.commit_now()
+    assert log.config == b"4"
+    store.abort(txns[1])
+    assert log.config == b"2"
+    store.close()
+    store = open_inline(tmp_path)
+    assert store.streams()[0].config == b"2"
+    store.crash()
 
 
 def test_patient_transactions_wait_for_others() -> None:
