@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from argparse import Namespace
 from pathlib import Path
 from typing import Final
@@ -77,3 +79,5 @@ def _check_erasure(options: Namespace) -> None:
 def _check_page(page: str) -> None:
     if problem := page_problem(page):
         raise ConfigError(f"--output: {problem}")
+    if not os.access(page if os.path.exists(page) else Path(page).parent, os.W_OK):
+        raise ConfigError(f"--output: {page}: {os.strerror(errno.EACCES)}")

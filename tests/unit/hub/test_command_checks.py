@@ -74,7 +74,7 @@ def test_plain_parquet_is_no_table(hub: Hub, command: str) -> None:
     assert not Path(hub.path.parent, "lake").exists()
 
 
-def test_places(hub: Hub, tmp_path: Path) -> None:
+def test_places(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = hub.text
     hub.text = text.replace(f'[lake]\npath = "{tmp_path}/lake"\n', LAKE)
     for command, changed in (("devices", ("", "")), ("ingest", PARQUET)):
@@ -82,6 +82,9 @@ def test_places(hub: Hub, tmp_path: Path) -> None:
     hub.text = text
     assert f"--output: there is no folder {tmp_path}/none" in hub.refused("report", "-o", f"{tmp_path}/none/page.html")
     assert f"--output: {tmp_path} is a folder" in hub.refused("report", "-o", str(tmp_path))
+    monkeypatch.setattr("os.access", lambda path, _mode: Path(path) != tmp_path)  # of root
+    text = hub.refused("report", "-o", f"{tmp_path}/page.html")
+    assert f"--output: {tmp_path}/page.html: Permission denied" in text
 
 
 def test_names(hub: Hub) -> None:

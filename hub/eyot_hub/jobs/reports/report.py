@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -95,7 +96,8 @@ def write_report(spark: SparkSession, config: Config, path: str, fresh_s: float 
     Readers see the page before or this one. A full disk leaves the page before.
     """
     page = Path(path)
-    whole = page.is_file() or not page.exists()  # a device such as /dev/stdout cannot be replaced
+    # A device such as /dev/stdout cannot be replaced, nor a file in a folder of another user.
+    whole = (page.is_file() or not page.exists()) and os.access(page.parent, os.W_OK)
     part = page.with_name(f"{page.name}.part") if whole else page
     try:
         part.write_text(render(collect(spark, config), fresh_s), encoding="utf-8")
