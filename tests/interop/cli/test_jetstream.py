@@ -212,7 +212,7 @@ def test_objects_from_their_beginning_to_their_end(eyot: Tool, tmp_path: Path) -
     assert eyot("object", "add", "images") == "bucket images is made\n"
     assert eyot("object", "ls", "images").strip().endswith("none")
     assert eyot("object", "put", "images", "image.bin") == "image.bin: 683.6 KiB in 6 chunks\n"
-    assert eyot("object", "put", "images", "-", "--name", "../evil", data=b"x") == "../evil: 1 B in 1 chunks\n"
+    assert eyot("object", "put", "images", "-", "--name", "../evil", data=b"x") == "../evil: 1 B in 1 chunk\n"
     assert [each["name"] for each in eyot.json("object", "ls", "images")] == ["../evil", "image.bin"]
     assert eyot("object", "get", "images", "image.bin", "-O", "copy.bin") == "copy.bin: 683.6 KiB\n"
     assert (tmp_path / "copy.bin").read_bytes() == data

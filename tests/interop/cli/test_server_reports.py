@@ -48,7 +48,7 @@ def test_connections(eyot: Tool) -> None:
         assert [each["cid"] for each in first] == [*reversed(numbers)][:2]
     assert "Reason" in report(eyot, "connections", "--state", "all")
     assert eyot.json("server", "report", "connections", "--closed-reason", "stale", *every) == []
-    assert "of 1 connections; servers: 1" in report(eyot, "connections", "--host", "device")
+    assert "of 1 connection; servers: 1" in report(eyot, "connections", "--host", "device")
 
 
 def test_accounts(eyot: Tool) -> None:
