@@ -341,14 +341,24 @@ class Model:
             self.passed.setdefault((flow, epoch), set()).update(left)
 
     def _note_known(self, running: list[Node]) -> None:
+        named = {node.name: node for node in running}
         for node in running:
             flows = self.flows.at(node)
             self.known = {flow for flow in self.known if flow.node != node.name or flow in flows}
             active = {id(task.config) for task in node.sourcing.tasks() if task.source_consumer.is_connected}
             for flow in flows:
-                if flow not in self.known and active.issuperset(id(each) for each in _configs(node, flow)):
+                if flow in self.known or not active.issuperset(id(each) for each in _configs(node, flow)):
+                    continue
+                if self._is_heard_of(flow, named.get(flow.origin_node)):
                     self.known.add(flow)
                     self.known_at.setdefault(flow, trio.current_time())
+
+    def _is_heard_of(self, flow: Flow, origin: Node | None) -> bool:
+        """Does the origin keep messages for this copy? One that is connected may not have heard yet that the origin was made again."""
+        epoch, stream = self.epochs.get(flow.source), origin and origin.stream(flow.origin)
+        if epoch is None or not self.journals[epoch].interest:
+            return True
+        return stream is not None and any(_is_of(each, flow) for each in stream.downstream.statuses())
 
     def _check_truth(self, node: Node, looked_at: dict[str, Node]) -> None:
         """What a node says has reached others has, as far as those could be looked at.
