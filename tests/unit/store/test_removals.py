@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from eyot_store import Log, StoreError
+from eyot_store.subjects.eviction import remove_oldest
 from support.store.store import fill, make_log, open_inline
 
 Subjects = dict[bytes, tuple[int, int, int]]
@@ -128,4 +129,42 @@ def test_a_sweep_in_slices(tmp_path: Path) -> None:
     assert log.sweep(txn, 8, 9, unwanted, 2) == ([8], 10)
     assert log.sweep(txn, 10, 99, unwanted, 2) == ([10], 11)
     assert asked == [1, 2, 3, 5, 6, 7, 8, 8, 9, 10]
+    store.crash()
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+@pytest.mark.parametrize("at_most", [1, 3, 99])
+@pytest.mark.parametrize("postpones", [False, True])
+def test_only_the_newest_of_each_subject_stay(tmp_path: Path, keep: int, at_most: int, postpones: bool) -> None:
+    """Of subjects with committed and with staged messages, in slices, unless none may be postponed."""
+    store = open_inline(tmp_path)
+    log = make_log(store)
+    for seq in range(1, 19):
+        fill(store, log, 1, subject=b"s.%d" % (seq % 6))
+    removal, txn = store.begin(), store.begin()
+    assert log.subject_count(b"s.4") == 3
+    log.remove(removal, 4)
+    for subject in (b"s.0", b"s.0", b"new", b"new", b"new", b"single"):
+        log.append(txn, subject, b"", b"", 19)
+    log.remove(txn, 21)
+    of: dict[bytes, list[int]] = {b"new": [22, 23], b"single": [24]}
+    for seq in (*range(1, 21),):
+        if seq != 4:
+            of.setdefault(b"s.0" if seq > 18 else b"s.%d" % (seq % 6), []).append(seq)
+    assert dict(log.subject_totals()) == {subject: len(seqs) for subject, seqs in of.items()}
+    left: set[bytes] = set(of)
+    gone: list[int] = []
+    while left:
+        overdue = set[bytes]() if postpones else None
+        some = remove_oldest(log, txn, sorted(left), keep, at_most, overdue)
+        if postpones:
+            assert 0 < len(some) <= at_most
+        gone += some
+        left = overdue or set()
+    assert sorted(gone) == sorted(seq for seqs in of.values() for seq in seqs[:-keep])
+    assert set(log.view.live_seqs_from(1)) == {seq for seqs in of.values() for seq in seqs[-keep:]}
+    for each in (removal, txn):
+        store.submit(each)
+    store.commit_now()
+    assert set(log.view.live_seqs_from(1)) == {seq for seqs in of.values() for seq in seqs[-keep:]}
     store.crash()
