@@ -443,10 +443,18 @@ def test_what_fails_with_what_failed_before(
         other = operation(*each)
         other.parts = {2: other.parts[1]}
         assert failures.inherited(other) is None
-        # What inherits a failure passes it on, and a refused one begins one.
-        if expected is not None:
-            failures.forget(1)
-            assert failures.inherited(operation(*each)) is None
+        failures.forget(1)
+        assert failures.inherited(operation(*each)) is None
+
+
+def test_what_inherits_a_failure_passes_it_on_to_all_its_streams() -> None:
+    failures, error = FailurePropagation(), StoreError("full", "no room")
+    failures.fail(operation(APPEND, 0), error)
+    both, other = operation(APPEND, 0), operation(APPEND, 0)
+    other.parts = {2: other.parts[1]}
+    both.parts |= other.parts
+    assert failures.inherited(other) is None
+    assert failures.inherited(both) is failures.inherited(other) is error
 
 
 @pytest.mark.parametrize("reason", ["io", "full"])
