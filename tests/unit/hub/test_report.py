@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from eyot_hub.jobs.reports.report import coverage, every_day, render, table, verdict
+from eyot_hub.jobs.reports.report import coverage, every_day, render, table, verdict, write_page
 from eyot_hub.jobs.reports.report_charts import (
     COLUMN_MAX,
     Piece,
@@ -240,3 +242,30 @@ def test_rows_that_retention_removed_are_told_as_such() -> None:
     left = {"bronze": 1234, "silver/readings": 0, "quarantine": 7}
     assert "Retention removed 1,234 rows from bronze, 7 rows from quarantine." in page(expired=left)
     assert "Retention" not in page()
+
+
+def test_a_page_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    """Whoever was allowed to read it still is, and a link to it stays one."""
+    page, link = tmp_path / "page.html", tmp_path / "link.html"
+    link.symlink_to(page)
+    write_page(str(link), "first")
+    page.chmod(0o640)
+    with page.open() as reader:
+        write_page(str(link), "second")
+        assert reader.read() == "first"
+    assert link.is_symlink()
+    assert (page.read_text(), page.stat().st_mode & 0o777) == ("second", 0o640)
+    assert {each.name for each in tmp_path.iterdir()} == {"page.html", "link.html"}
+
+
+def test_a_page_for_a_pipe_goes_into_it(tmp_path: Path) -> None:
+    """As with `-o /dev/stdout`: what is no file is not replaced by one."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_page(str(pipe), "the page")
+        assert os.read(reader, 100) == b"the page"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()

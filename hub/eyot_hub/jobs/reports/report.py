@@ -91,17 +91,24 @@ svg .missing, svg .lost, svg .moved_back { fill: var(--bad); } svg .unknown, svg
 
 
 def write_report(spark: SparkSession, config: Config, path: str, fresh_s: float | None = None) -> None:
-    """Write the page from the tables as they are; `fresh_s`: in how many seconds it is written again. Raises OSError.
+    """Write the page from the tables as they are; `fresh_s`: in how many seconds it is written again. Raises OSError."""
+    write_page(path, render(collect(spark, config), fresh_s))
 
-    Readers see the page before or this one. A full disk leaves the page before.
-    """
+
+def write_page(path: str, text: str) -> None:
+    """Write a page so that readers see the one before or this one; a full disk leaves the one before. Raises OSError."""
     page = Path(path)
-    # A device such as /dev/stdout cannot be replaced, nor a file in a folder of another user.
-    whole = (page.is_file() or not page.exists()) and os.access(page.parent, os.W_OK)
+    is_file = page.is_file() or not page.exists()
+    if is_file:
+        page = page.resolve()  # a link such as /dev/stdout stays one
+    # A pipe cannot be replaced, nor a file in a folder of another user.
+    whole = is_file and os.access(page.parent, os.W_OK)
     part = page.with_name(f"{page.name}.part") if whole else page
     try:
-        part.write_text(render(collect(spark, config), fresh_s), encoding="utf-8")
+        part.write_text(text, encoding="utf-8")
         if whole:
+            if page.exists():
+                part.chmod(page.stat().st_mode)  # whoever was allowed to read it still is
             part.replace(page)
     except OSError as error:
         if whole:
