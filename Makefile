@@ -10,9 +10,9 @@ export PYTHONDONTWRITEBYTECODE := 1
 # Spark asks what this machine's own name resolves to, which on a fresh one may be nothing, unless it is told where it is.
 export SPARK_LOCAL_IP ?= 127.0.0.1
 NEEDS := packaging/ensure-packages
-# Four processes, since tests of real processes mostly wait for clocks and disks; the tests of one file run in one of them, one after the other.
-# Slow folders come first, so that all four end at the same time.
-SIDE_BY_SIDE := -n 4 --dist loadfile --no-loadscope-reorder
+# Three processes, since tests of real processes mostly wait for clocks and disks; the tests of one file run in one of them, one after the other.
+# Slow folders come first, so that all three end at the same time.
+SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: trust-walk bench-start bench-fleet bench-hub-history demo-fleet mqtt-kills docs help venv demo test test-debian lint fmt unit slow slow-machine simulate fuzz walkthrough bench bench-compare bench-hub hub-kills hub-wheel hub-cluster hub-cluster-kills hub-dag cuts storm soak damage upgrades power-loss appliance deb deb-emulated apt-repo image image-run reproducible clean packages
 
