@@ -28,13 +28,12 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from datetime import datetime
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from deltalake.exceptions import DeltaError
 from pyspark.errors import PySparkException
@@ -43,31 +42,39 @@ from pyspark.sql import SparkSession
 from eyot_hub.causes import cause
 from eyot_hub.command_checks import check_command
 from eyot_hub.errors import HubError
-from eyot_hub.jobs.aggregate import Aggregate, AggregateRound
-from eyot_hub.jobs.bronze.bronze import Ingest, Round
-from eyot_hub.jobs.bronze.gaps import Gaps, Report
+from eyot_hub.job_texts import (
+    aggregate_text,
+    erased_text,
+    explained_text,
+    gaps_text,
+    maintained_text,
+    replayed_text,
+    round_text,
+)
+from eyot_hub.jobs.aggregate import Aggregate
+from eyot_hub.jobs.bronze.bronze import Ingest
+from eyot_hub.jobs.bronze.gaps import Gaps
 from eyot_hub.jobs.bronze.parquet import ingest_parquet
 from eyot_hub.jobs.config.config import Config, ConfigError, seconds
 from eyot_hub.jobs.config.config_file import load
 from eyot_hub.jobs.config.settings_check import by_keys
 from eyot_hub.jobs.devices.fleet import Fleet
 from eyot_hub.jobs.health import HealthServer
-from eyot_hub.jobs.maintenance.erasure import Eraser, Erasure
-from eyot_hub.jobs.maintenance.maintenance import Maintained, Maintenance
-from eyot_hub.jobs.reports.explain import Explanation, explain
+from eyot_hub.jobs.maintenance.erasure import Eraser
+from eyot_hub.jobs.maintenance.maintenance import Maintenance
+from eyot_hub.jobs.reports.explain import explain
 from eyot_hub.jobs.reports.quality import Quality, failed
 from eyot_hub.jobs.reports.report import write_report
 from eyot_hub.jobs.run import finish, run_jobs, usable
 from eyot_hub.jobs.schedule import Result, Schedule
-from eyot_hub.jobs.silver.replay import Condition, Replay, Replayed, condition
+from eyot_hub.jobs.silver.replay import Condition, Replay, condition
 from eyot_hub.jobs.spark.session import session
 from eyot_hub.json_log import JsonFormatter
-from eyot_hub.progress import BatchProgress
+from eyot_hub.show import OutputFailed, Show, plain, shown
 from eyot_hub.stopping import stop_on_signal, wait
 from eyot_wire.argument_parser import ArgumentParser
 from eyot_wire.go.time import rfc3339_to_ns
 from eyot_wire.program import run_program, told
-from eyot_wire.quantities import counted
 from eyot_wire.quoting import printable
 
 log = logging.getLogger("eyot_hub")
@@ -76,56 +83,7 @@ log = logging.getLogger("eyot_hub")
 ABANDON_S: Final = 20.0
 #: The exit status that a shell reports for a program that SIGINT ended.
 INTERRUPTED: Final = 128 + 2
-CELL_MAX: Final = 100  # characters of a value in a table for people
 WITHOUT_SPARK: Final = ("maintain", "explain", "quality", "replay")
-
-
-class OutputFailed(Exception):
-    """Standard output takes nothing more: no fault of the job's files."""
-
-    def __init__(self, error: OSError) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-class Show:
-    """Prints results as lines and tables, or as JSON. All functions raise OutputFailed."""
-
-    def __init__(self, *, as_json: bool) -> None:
-        self.as_json = as_json
-
-    def value(self, value: Any, text: str) -> None:
-        self.lines([json.dumps(value, default=_plain) if self.as_json else _shown(text)])
-
-    def lines(self, lines: Iterable[str]) -> None:
-        """Print lines as they are."""
-        try:
-            for line in lines:
-                print(line)
-            sys.stdout.flush()
-        except OSError as error:
-            raise OutputFailed(error) from None
-
-    def batch(self, done: BatchProgress) -> None:
-        """Print a batch of a streaming query."""
-        self.value(asdict(done), str(done))
-
-    def table(self, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
-        """Print rows as an aligned table."""
-        if self.as_json:
-            self.lines(json.dumps(row, default=_plain) for row in rows)
-            return
-        cells = [[_shortened(printable(_cell(row.get(column)))) for column in columns] for row in rows]
-        widths = [max(len(line[index]) for line in [list(columns), *cells]) for index in range(len(columns))]
-        self.lines(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-            for line in [[column.upper() for column in columns], *cells]
-        )
-
-
-def _shown(text: str) -> str:
-    """Escape text with names of devices and streams, which must not forge lines or control the terminal."""
-    return "\n".join(map(printable, text.split("\n")))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -184,7 +142,7 @@ def _ingest(spark: SparkSession, config: Config, options: argparse.Namespace, sh
     job = Ingest(spark, config)
     try:
         job.run(
-            once=options.once, report=lambda done: show.value(asdict(done), _round_text(done)), stop=stop_on_signal()
+            once=options.once, report=lambda done: show.value(asdict(done), round_text(done)), stop=stop_on_signal()
         )
     finally:
         job.close()
@@ -196,7 +154,7 @@ def _aggregate(spark: SparkSession, config: Config, options: argparse.Namespace,
     while not stop():
         done = job.round()
         if done.busy or options.once:
-            show.value(asdict(done), _aggregate_text(done))
+            show.value(asdict(done), aggregate_text(done))
         if options.once:
             break
         if not done.busy:
@@ -206,7 +164,7 @@ def _aggregate(spark: SparkSession, config: Config, options: argparse.Namespace,
 
 def _backfill(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
     done = Aggregate(spark, config).rebuild(set(options.tables))
-    show.value(asdict(done), _aggregate_text(done))
+    show.value(asdict(done), aggregate_text(done))
     return 0
 
 
@@ -217,7 +175,7 @@ def _maintain(config: Config, options: argparse.Namespace, show: Show) -> int:
     stop = stop_on_signal()
     while not stop():
         for done in job.round(stop):
-            show.value(asdict(done), _maintained_text(done))
+            show.value(asdict(done), maintained_text(done))
         if options.once:
             break
         wait(options.every, stop)
@@ -232,7 +190,7 @@ def _explain(config: Config, options: argparse.Namespace, show: Show) -> int:
         raise ConfigError(f"{options.config}: {options.metric!r} is no metric of gold table {gold.name}")
     done = explain(config, gold, options.device, options.metric, options.time)
     window = {name: value for name, value in asdict(done).items() if name != "readings"}
-    show.value({**window, "agrees": done.agrees}, _explained_text(done))
+    show.value({**window, "agrees": done.agrees}, explained_text(done))
     show.table(
         done.readings,
         [
@@ -265,7 +223,7 @@ def _replay(config: Config, options: argparse.Namespace, show: Show) -> int:
     if silver is None:
         raise ConfigError(f"{options.config}: there is no silver table {options.table!r}")
     done = Replay(config, silver, options.where).run(dry_run=options.dry_run, stop=stop_on_signal())
-    show.value({**asdict(done), "dry_run": options.dry_run}, _replayed_text(done, dry_run=options.dry_run))
+    show.value({**asdict(done), "dry_run": options.dry_run}, replayed_text(done, dry_run=options.dry_run))
     return 0
 
 
@@ -273,7 +231,7 @@ def _erase(spark: SparkSession, config: Config, options: argparse.Namespace, sho
     eraser = Eraser(spark, config)
     results = eraser.resume() if options.resume else [eraser.erase(options.device, options.subject)]
     for done in results:
-        show.value(asdict(done), _erased_text(done))
+        show.value(asdict(done), erased_text(done))
     if not results and not show.as_json:
         show.lines(
             ["no erasure is unfinished; one that was killed before it was noted has done nothing: give it again"]
@@ -299,7 +257,7 @@ def _gaps(spark: SparkSession, config: Config, options: argparse.Namespace, show
     if rows or show.as_json:
         show.table(rows, ["kind", "domain", "stream", "epoch", "first", "last", "count", "status"])
     if not show.as_json:
-        show.lines([_shown(_gaps_text(report))])
+        show.lines([shown(gaps_text(report))])
     return 1 if options.check and report.bad else 0
 
 
@@ -353,7 +311,7 @@ def _run_all(spark: SparkSession, config: Config, options: argparse.Namespace, s
         value = {"job": job, "rows": result.rows, **result.detail}
         try:
             with printing:
-                show.value(value, f"{job}: {json.dumps({'rows': result.rows, **result.detail}, default=_plain)}")
+                show.value(value, f"{job}: {json.dumps({'rows': result.rows, **result.detail}, default=plain)}")
         except OutputFailed as failed:  # it must not end the job's thread
             log.warning("%s: the result cannot be printed: %s", job, told(failed.error), extra={"job": job})
 
@@ -528,89 +486,6 @@ def _condition(text: str) -> Condition:
         return condition(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
-
-
-def _round_text(done: Round) -> str:
-    streams = ", ".join(f"{name} {first}..{last}" for name, (first, last) in done.advanced.items())
-    rate = done.rows / done.seconds if done.seconds else 0.0
-    return f"{streams}: {counted(done.rows, 'row')} in {counted(done.files, 'file')}, {done.seconds:.2f} s, {rate:,.0f} rows/s, {done.behind:,} behind"
-
-
-def _aggregate_text(done: AggregateRound) -> str:
-    lines = [
-        f"silver {one.name}: {counted(one.added, 'row')} added, {counted(one.duplicates, 'duplicate')}, {one.quarantined:,} in quarantine"
-        f"{f', {one.expired} of days that have left' if one.expired else ''}"
-        f"{f'; {one.kept} kept, whose messages have left bronze' if one.kept else ''}"
-        for one in done.silver
-    ]
-    lines += [
-        f"gold {one.name}: {counted(one.windows, 'window')} from {counted(one.rows, 'new row')}, {one.corrected:,} of them corrected"
-        for one in done.gold
-    ]
-    return "\n".join(lines)
-
-
-def _maintained_text(done: Maintained) -> str:
-    refused = ", some left: other jobs write" if done.refused else ""
-    expired = f"; {counted(done.expired, 'expired row')} removed" if done.expired else ""
-    waits = f"; more wait until {', '.join(done.waits_for)} have read them" if done.waits_for else ""
-    files = f"{counted(done.files_before, 'file')}, now {done.files:,}{refused}"
-    jumped = "; the clock jumped, ages do not count by its present time yet" if done.clock_jumped else ""
-    return f"{done.table}: {files}{expired}{waits}; {counted(done.removed, 'old file')} removed{jumped}"
-
-
-def _replayed_text(done: Replayed, *, dry_run: bool) -> str:
-    expired = f", {done.expired} of days that have left" if done.expired else ""
-    moved = f"{counted(done.added, 'row')} added, {counted(done.duplicates, 'duplicate')}{expired}, {done.removed:,} removed from quarantine"
-    lines = [
-        f"silver {done.table}: {counted(done.read, 'row')} parsed again, {done.passed:,} of them good; {'nothing changed' if dry_run else moved}"
-    ]
-    return "\n".join([*lines, *(f"{count} left: {reason}" for reason, count in done.left.items())])
-
-
-def _erased_text(done: Erasure) -> str:
-    rows = ", ".join(f"{name} {count}" for name, count in done.rows.items() if count) or "no rows"
-    until = "for ever" if done.files_until is None else f"until {done.files_until:%Y-%m-%d %H:%M}"
-    return f"erasure {done.erasure}: {done.device or repr('')}: {rows}; files of older versions stay {until}"
-
-
-def _explained_text(done: Explanation) -> str:
-    window = f"{done.metric} of {done.device}, {done.window_start.isoformat()} to {done.window_end.isoformat()}"
-    waiting = len(done.readings) - done.found
-    lines = [f"gold {done.gold}: {window}: revision {done.revision}, {counted(done.count, 'reading')}"]
-    if done.left:
-        lines.append("silver no longer has the readings of this day: retention has removed them")
-    elif not done.agrees:
-        lines.append(f"silver has {done.found} of these readings: backfill computes the window again")
-    if waiting:
-        lines.append(f"the next round of aggregate counts {counted(waiting, 'more reading')} of silver")
-    return "\n".join(lines)
-
-
-def _gaps_text(report: Report) -> str:
-    sources = len(report.coverage.epochs)
-    rows = sum(epoch.count for epochs in report.coverage.epochs.values() for epoch in epochs)
-    counts = {status: report.count(status) for status in sorted({gap.status for gap in report.gaps})}
-    found = ", ".join(f"{count} {status}" for status, count in counts.items()) or "no gaps"
-    return f"{counted(sources, 'stream')}, {counted(rows, 'sequence')} in the table: {found}"
-
-
-def _plain(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= CELL_MAX else f"{text[: CELL_MAX - 1]}…"
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, datetime):
-        return value.strftime("%Y-%m-%d %H:%M:%S")
-    if isinstance(value, float):
-        return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
-    return str(value)
 
 
 if __name__ == "__main__":

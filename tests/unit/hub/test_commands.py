@@ -18,7 +18,8 @@ from eyot_hub.errors import DataLoss, OptionError
 from eyot_hub.jobs.aggregate import AggregateRound
 from eyot_hub.jobs.bronze.bronze import Ingest, Round
 from eyot_hub.jobs.schedule import Job, Result
-from eyot_hub.main import CELL_MAX, INTERRUPTED, Show, _parser, main
+from eyot_hub.main import INTERRUPTED, _parser, main
+from eyot_hub.show import CELL_MAX, Show
 
 HUB = """
 [nats]

@@ -15,7 +15,8 @@ from eyot_hub.errors import HubError
 from eyot_hub.jobs.config.config import Bronze, Config, ConfigError, FleetStatus, Gaps, Gold, Lake, Silver
 from eyot_hub.jobs.config.config_file import convert, load
 from eyot_hub.jobs.payloads.schemas import SchemaSettings
-from eyot_hub.main import Show, main
+from eyot_hub.main import main
+from eyot_hub.show import Show
 
 GOOD = """
 [nats]
