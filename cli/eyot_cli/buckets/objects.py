@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from io import BufferedIOBase
 from pathlib import Path
@@ -330,16 +330,17 @@ def watch(target: Target, bucket: str, most: int | None) -> None:
             follow=True,
             most=most,
         )
-        async for message in read:
-            told = msgspec.json.decode(message.data, type=dict[str, Any])
-            if target.as_json:
-                print_json(told)
-                continue
-            action = "DELETE" if told.get("deleted") else "PUT"
-            when = stored_of(message).time
-            console.print(
-                when, f" {action} {bucket} > ", (str(told.get("name")), "bold"), f": {size(told.get('size', 0))}"
-            )
+        async with aclosing(read) as messages:
+            async for message in messages:
+                told = msgspec.json.decode(message.data, type=dict[str, Any])
+                if target.as_json:
+                    print_json(told)
+                    continue
+                action = "DELETE" if told.get("deleted") else "PUT"
+                when = stored_of(message).time
+                console.print(
+                    when, f" {action} {bucket} > ", (str(told.get("name")), "bold"), f": {size(told.get('size', 0))}"
+                )
 
     with in_bucket("object", bucket):
         target.with_client(follow)

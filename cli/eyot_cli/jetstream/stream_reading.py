@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import Any
 
 import click
@@ -76,12 +77,13 @@ def view(
 
     async def show(client: Client) -> None:
         read = in_order(target, client, name, subject, start_seq=start_seq, start_time=begin, most=size or most)
-        async for message in read:
-            found = await _translated(translate, name, stored_of(message))
-            if raw:
-                print_raw(found.data)
-            else:
-                print_stored(target, name, found)
+        async with aclosing(read) as messages:
+            async for message in messages:
+                found = await _translated(translate, name, stored_of(message))
+                if raw:
+                    print_raw(found.data)
+                else:
+                    print_stored(target, name, found)
 
     target.with_client(show)
 
@@ -137,11 +139,12 @@ def gaps(target: Target, name: str) -> None:
         if not state.get("num_deleted"):
             return found
         expected = state["first_seq"]
-        async for message in in_order(target, client, name, ">", headers_only=True):
-            seq = message.metadata.sequence.stream
-            if seq > expected:
-                found.append((expected, seq - 1))
-            expected = seq + 1
+        async with aclosing(in_order(target, client, name, ">", headers_only=True)) as messages:
+            async for message in messages:
+                seq = message.metadata.sequence.stream
+                if seq > expected:
+                    found.append((expected, seq - 1))
+                expected = seq + 1
         if expected <= state["last_seq"]:
             found.append((expected, state["last_seq"]))
         return found

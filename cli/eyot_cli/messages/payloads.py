@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -69,7 +69,7 @@ class Filling:
         return subject, fill_payload(payload, values), headers
 
 
-async def payloads(target: Target, client: Any, given: str | None, send_on: str) -> AsyncIterator[bytes]:
+async def payloads(target: Target, client: Any, given: str | None, send_on: str) -> AsyncGenerator[bytes, None]:
     """Yield the payload of the command line, or standard input, whole or line by line. Raises Failure if the connection ends."""
     if given is not None:
         yield given.encode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from typing import Any
 
 import click
@@ -76,20 +77,21 @@ def publish(
     async def send(client: CommandClient) -> None:
         batch: list[_Message] = []
         is_first = True
-        async for part in payloads(target, client, payload, send_on):
-            for number in range(1, count + 1):
-                message = filling.message(part, number)
-                if atomic:
-                    batch.append(message)
-                    continue
-                if not is_first:
-                    await asyncio.sleep(pause_s)
-                is_first = False
-                if ack:
-                    await _store(target, client, message, quiet=quiet)
-                else:
-                    await client.publish(message[0], message[1], reply=reply, headers=message[2])
-                    await client.confirm(message[0])
+        async with aclosing(payloads(target, client, payload, send_on)) as parts:
+            async for part in parts:
+                for number in range(1, count + 1):
+                    message = filling.message(part, number)
+                    if atomic:
+                        batch.append(message)
+                        continue
+                    if not is_first:
+                        await asyncio.sleep(pause_s)
+                    is_first = False
+                    if ack:
+                        await _store(target, client, message, quiet=quiet)
+                    else:
+                        await client.publish(message[0], message[1], reply=reply, headers=message[2])
+                        await client.confirm(message[0])
         if atomic:
             await _store_batch(target, client, batch, quiet=quiet)
 

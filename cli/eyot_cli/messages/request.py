@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import NamedTuple
 
 import click
@@ -98,13 +98,14 @@ def request(
         (print_raw if raw else _print_answer)(data)
 
     async def ask(client: CommandClient) -> None:
-        async for part in payloads(target, client, payload, send_on):
-            for number in range(1, count + 1):
-                filled, body, headers = filling.message(part, number)
-                if wanted.number == 1:
-                    await show(await _one_answer(client, filled, body, headers, wanted.timeout_s))
-                else:
-                    await _print_answers(client, filled, body, headers, wanted, show)
+        async with aclosing(payloads(target, client, payload, send_on)) as parts:
+            async for part in parts:
+                for number in range(1, count + 1):
+                    filled, body, headers = filling.message(part, number)
+                    if wanted.number == 1:
+                        await show(await _one_answer(client, filled, body, headers, wanted.timeout_s))
+                    else:
+                        await _print_answers(client, filled, body, headers, wanted, show)
 
     target.with_client(ask)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -39,14 +40,16 @@ async def list_objects(target: Target, client: Client, bucket: str) -> dict[str,
     """Return the objects of a bucket by their names; what is no record of an object is passed over."""
     found: dict[str, ObjectRecord] = {}
     subject = f"$O.{bucket}.M.>"
+    read = in_order(target, client, f"OBJ_{bucket}", subject, policy=DeliverPolicy.LAST_PER_SUBJECT)
     try:
-        async for message in in_order(target, client, f"OBJ_{bucket}", subject, policy=DeliverPolicy.LAST_PER_SUBJECT):
-            try:
-                record = msgspec.json.decode(message.data, type=ObjectRecord)
-            except (msgspec.MsgspecError, RecursionError):
-                continue
-            if not record.deleted:
-                found[record.name] = record
+        async with aclosing(read) as messages:
+            async for message in messages:
+                try:
+                    record = msgspec.json.decode(message.data, type=ObjectRecord)
+                except (msgspec.MsgspecError, RecursionError):
+                    continue
+                if not record.deleted:
+                    found[record.name] = record
     except NotFoundError:
         raise no_bucket("object", bucket) from None
     return found
@@ -61,10 +64,11 @@ async def read_object(
     if record.size > most:
         raise RefusedManifest(f"the object {record.name} has {record.size} bytes, expected are {most} at most")
     arrived = 0
-    async for message in in_order(target, client, f"OBJ_{bucket}", f"$O.{bucket}.C.{record.nuid}"):
-        arrived += len(message.data)
-        if arrived <= most:
-            sink(message.data)
+    async with aclosing(in_order(target, client, f"OBJ_{bucket}", f"$O.{bucket}.C.{record.nuid}")) as chunks:
+        async for message in chunks:
+            arrived += len(message.data)
+            if arrived <= most:
+                sink(message.data)
     if arrived > most:
         raise RefusedManifest(f"the object {record.name} has {arrived} bytes, expected are {most} at most")
     if arrived < record.size:
