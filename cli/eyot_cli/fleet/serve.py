@@ -13,7 +13,7 @@ import msgspec
 from eyot_cli.connection.target import Target, said
 from eyot_cli.fleet.login import own_login
 from eyot_cli.fleet.registrar import Registrar
-from eyot_cli.messages.common import until_done
+from eyot_cli.messages.common import Done, ending_by_errors, until_done
 from eyot_cli.terminal.failure import Failure
 from eyot_cli.terminal.show import print_line
 from eyot_cli.trust.command import TrustCommand, account_option, in_session
@@ -89,29 +89,31 @@ class _Service:
 
     async def run(self, client: Client) -> None:
         """Answer requests until `count` of them. Raises Failure when the connection ends."""
-        done = asyncio.Event()
+        done: Done = asyncio.get_running_loop().create_future()
 
         async def respond(request: Msg) -> None:
-            if done.is_set() or not request.reply:
+            if not request.reply:
                 return
-            answer = await asyncio.to_thread(self._answer, request)
+            answer, line = await asyncio.to_thread(self._answer, request)
             await client.publish(request.reply, msgspec.json.encode(answer))
+            print_line(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {line}")
             if self._left is not None:
                 self._left -= 1
                 if self._left == 0:
                     await client.flush()
-                    done.set()
+                    done.set_result(None)
 
         bounds: dict[str, Any] = {"pending_msgs_limit": _WAITING, "pending_bytes_limit": _WAITING * MAX_REQUEST}
         for kind in (ENROL, RENEW):
-            await client.subscribe(f"{kind}.*", queue=_QUEUE, cb=respond, **bounds)
+            await client.subscribe(f"{kind}.*", queue=_QUEUE, cb=ending_by_errors(done, respond), **bounds)
         await client.flush()
         target = click.get_current_context().find_object(Target)
         assert target is not None
         print_line(f"answers enrolments in account {self._account}")
         await until_done(target, client, done)
 
-    def _answer(self, request: Msg) -> EnrolmentAnswer:
+    def _answer(self, request: Msg) -> tuple[EnrolmentAnswer, str]:
+        """Return the answer, and a line for the log."""
         try:
             answer, line = self._registrar.answer(request.subject, request.data, request.headers or {})
         except Failure as failure:  # the store: a full disk, a file that is damaged
@@ -119,5 +121,4 @@ class _Service:
             line = "not answered: " + "; ".join(failure.lines)
         except (OSError, ValueError) as error:
             answer, line = EnrolmentAnswer(error="the hub cannot enrol at present"), f"not answered: {said(error)}"
-        print_line(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {line}")
-        return answer
+        return answer, line

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import click
 from nats.aio.client import Client
@@ -15,6 +16,8 @@ from eyot_cli.jetstream.stored import payload_member
 from eyot_cli.terminal.show import console, print_json, print_payload
 
 T = TypeVar("T")
+#: Has a result when a command that answers requests is done.
+Done: TypeAlias = "asyncio.Future[None]"
 #: Interval at which a command that waits checks its connection, seconds.
 LOOK_S = 0.5
 
@@ -41,13 +44,28 @@ def print_message(target: Target, message: Msg) -> None:
     print_payload(message.data.decode("utf-8", "replace"))
 
 
-async def until_done(target: Target, client: Client, done: asyncio.Event) -> None:
-    """Return when `done` is set. Raises Failure if the connection ends first."""
-    while not done.is_set():
-        with suppress(TimeoutError):
-            await asyncio.wait_for(done.wait(), LOOK_S)
-        if client.is_closed and not done.is_set():
+def ending_by_errors(done: Done, callback: Callable[[Msg], Awaitable[None]]) -> Callable[[Msg], Awaitable[None]]:
+    """Return a callback whose first error `until_done` raises. nats-py drops errors of callbacks, and the command would go on."""
+
+    async def run(message: Msg) -> None:
+        if done.done():
+            return
+        try:
+            await callback(message)
+        except Exception as error:
+            if not done.done():
+                done.set_exception(error)
+
+    return run
+
+
+async def until_done(target: Target, client: Client, done: Done) -> None:
+    """Return when `done` has a result, or raise its error. Raises Failure if the connection ends first."""
+    while not done.done():
+        await asyncio.wait({done}, timeout=LOOK_S)
+        if client.is_closed and not done.done():
             raise target.gone()
+    done.result()
 
 
 async def next_of(target: Target, client: Client, arrived: asyncio.Queue[T]) -> T:

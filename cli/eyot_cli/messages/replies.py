@@ -15,7 +15,7 @@ import click
 from nats.errors import Error as NatsError
 
 from eyot_cli.connection.target import Target, said
-from eyot_cli.messages.common import parse_headers, print_message, until_done
+from eyot_cli.messages.common import Done, ending_by_errors, parse_headers, print_message, until_done
 from eyot_cli.messages.templates import Values, check_template, fill, random_time
 from eyot_cli.terminal.failure import Failure
 from eyot_cli.terminal.show import print_line
@@ -144,7 +144,7 @@ def reply(
     answer = Answer(None if payload is None else check_template(payload), _words(command), headers, timeout_s)
 
     async def serve(client: CommandClient) -> None:
-        done = asyncio.Event()
+        done: Done = asyncio.get_running_loop().create_future()
         seen = 0
 
         async def respond(request: Msg) -> None:
@@ -154,13 +154,11 @@ def reply(
                 return
             print_message(target, request)
             await asyncio.sleep(random_time(sleep_s))
-            try:
-                await _send(client, request, await answer.to(request, number))
-            finally:
-                if seen == count:
-                    done.set()
+            await _send(client, request, await answer.to(request, number))
+            if seen == count:
+                done.set_result(None)
 
-        subscription = await client.subscribe(subject, queue=queue, cb=respond)
+        subscription = await client.subscribe(subject, queue=queue, cb=ending_by_errors(done, respond))
         if count is not None:
             await subscription.unsubscribe(limit=count)  # later requests go to others of the queue group
             # The server counts. nats-py would drop a request that arrives while the one before is answered.

@@ -7,7 +7,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 import nats
 import pytest
@@ -77,6 +77,31 @@ def test_an_echo_with_its_headers(replying: Replying) -> None:
         first, second = ask(("echo.a", b"one"), ("echo.b", b"\xff\x00"))
     assert (first.data, first.headers) == (b"one", {"Asked": "yes", "NATS-Reply-Counter": "0"})
     assert (second.data, second.headers) == (b"\xff\x00", {"Asked": "yes", "NATS-Reply-Counter": "1"})
+
+
+def test_a_full_disk_below_its_output_ends_it(
+    daemon: Eyotd, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """nats-py drops what a callback raises: the command would stay, and answer nobody."""
+    monkeypatch.setattr(sys, "argv", ["eyot", "-s", daemon.client_url(), "reply", "full.>"])
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(main()), daemon=True)
+
+    async def publish() -> None:
+        client = await nats.connect(daemon.client_url(), allow_reconnect=False)
+        while thread.is_alive():
+            await client.publish("full.x", b"")
+            await asyncio.sleep(0.02)
+        await client.close()
+
+    with open("/dev/full", "w") as full, monkeypatch.context() as instead:
+        instead.setattr(sys, "stdout", full)
+        thread.start()
+        asyncio.run(asyncio.wait_for(publish(), LIMIT_S))
+        with suppress(OSError):
+            full.close()
+    assert codes == [1]
+    assert capfd.readouterr().err == "eyot: No space left on device\n"
 
 
 def test_a_text_from_a_template(replying: Replying) -> None:
