@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.transport import TcpTransport
+from nats.errors import ConnectionClosedError
 from nats.errors import Error as NatsError
 
 from eyot_cli.terminal.show import print_line
@@ -35,10 +38,10 @@ class CommandClient(Client):
         self.trace = False
         #: the server's words, which nats-py has in lower case
         self._refused: deque[str] = deque(maxlen=_KEPT)
-        #: tasks that wait for an answer, and the subject that each asked
+        #: tasks that wait for an answer, and the subject that each asked; "": for the answer to a PING
         self._asking: dict[asyncio.Task[Any], str] = {}
-        #: of these, the tasks whose request was refused
-        self._ended: dict[asyncio.Task[Any], PermissionViolation] = {}
+        #: of these, the tasks whose request was refused, or whose connection is gone
+        self._ended: dict[asyncio.Task[Any], NatsError] = {}
 
     def use_transport(self, transport: TcpTransport) -> None:
         """Connect by this transport, which is not connected yet."""
@@ -51,15 +54,21 @@ class CommandClient(Client):
             return
         inbox = bytes(self._resp_sub_prefix or b"").decode().lower()
         for task, subject in self._asking.items():
-            if f'publish to "{subject.lower()}"' in text:
+            if subject and f'publish to "{subject.lower()}"' in text:
                 self._ended[task] = _violation("Publish", subject)
                 task.cancel()
                 return
-            if inbox and f'subscription to "{inbox}' in text:
+            if subject and inbox and f'subscription to "{inbox}' in text:
                 self._ended[task] = PermissionViolation(text)
                 task.cancel()
                 return
         self._refused.append(text)
+
+    async def note_closed(self) -> None:
+        """End what waits for an answer: nats-py would let it wait until its time is over."""
+        for task in self._asking:
+            self._ended[task] = ConnectionClosedError()
+            task.cancel()
 
     async def request(
         self,
@@ -69,21 +78,32 @@ class CommandClient(Client):
         old_style: bool = False,
         headers: dict[str, Any] | None = None,
     ) -> Msg:
-        """Send a request. Raises PermissionViolation at once if the user may not."""
+        """Send a request. Raises PermissionViolation at once if the user may not, ConnectionClosedError when the connection ends."""
+        self._show(">>>", subject, payload)
+        with self._asks(subject):
+            answer = await super().request(subject, payload, timeout=timeout, old_style=old_style, headers=headers)
+        self._show("<<<", subject, answer.data)
+        return answer
+
+    async def flush(self, timeout: int = 10) -> None:
+        """Return when the server has answered a PING. Raises ConnectionClosedError when the connection ends."""
+        with self._asks(""):
+            await super().flush(timeout)
+
+    @contextmanager
+    def _asks(self, subject: str) -> Iterator[None]:
+        """Raise what ends the wait of the present task early."""
         task = asyncio.current_task()
         assert task is not None, "a coroutine runs in a task"
         self._asking[task] = subject
-        self._show(">>>", subject, payload)
         try:
-            answer = await super().request(subject, payload, timeout=timeout, old_style=old_style, headers=headers)
-            self._show("<<<", subject, answer.data)
-            return answer
+            yield
         except asyncio.CancelledError:
-            violation = self._ended.get(task)
-            if violation is None:
+            error = self._ended.get(task)
+            if error is None:
                 raise
             task.uncancel()
-            raise violation from None
+            raise error from None
         finally:
             del self._asking[task]
             self._ended.pop(task, None)

@@ -46,8 +46,8 @@ GROUP_COMMANDS = "status, sync, doctor and support-bundle"
 T = TypeVar("T")
 #: The resolver would say so of a name that Python cannot give it.
 NOT_A_HOST = "not a host name"
-#: Errors of the system that a connection ends with. nats-py keeps BrokenPipeError to itself: that one is standard output's.
-_OF_CONNECTIONS = (TimeoutError, ConnectionResetError, ConnectionAbortedError, ConnectionRefusedError)
+#: Errors of the system that end a connection in use. nats-py keeps BrokenPipeError to itself: that one is standard output's.
+_OF_CONNECTIONS = (TimeoutError, ConnectionResetError, ConnectionAbortedError)
 
 
 @dataclass(frozen=True)
@@ -158,6 +158,7 @@ class Target:
             raise _here_only("--group", GROUP_COMMANDS)
         import asyncio
 
+        from nats.errors import ConnectionClosedError
         from nats.errors import Error as NatsError
         from nats.js.errors import APIError, ServiceUnavailableError
 
@@ -184,7 +185,7 @@ class Target:
                         raise self.gone() from error
                     raise
                 except (NatsError, TimeoutError) as error:
-                    if isinstance(error, TimeoutError) and lost():
+                    if isinstance(error, TimeoutError | ConnectionClosedError) and lost():
                         raise self.gone() from error
                     raise _failed(error, next(filter(None, (each.refused() for each in clients)), "")) from error
             finally:
@@ -195,7 +196,9 @@ class Target:
             return asyncio.run(run())
         except (NatsError, OSError, TimeoutError) as error:
             is_reached = not isinstance(error, OSError) or isinstance(error, ssl.SSLError | ProxyError)
-            if len(clients) == number and not is_reached and not isinstance(error, _OF_CONNECTIONS):
+            if len(clients) == number and not is_reached:
+                if isinstance(error, _OF_CONNECTIONS):
+                    raise self.gone() from error
                 raise  # of a file that the action reads or writes, or of standard output
             remedy = self.login_remedy if self.login is not None else ""
             raise cannot_connect(self.shown_server, said(error), is_reached=is_reached, login_remedy=remedy) from error
@@ -325,6 +328,7 @@ class Target:
                 reconnect_time_wait=0,
                 connect_timeout=max(1, math.ceil(self.timeout_s)),
                 error_cb=note,
+                closed_cb=client.note_closed,
                 tls=self.tls.context(),
                 tls_handshake_first=self.tls.first,
                 name=self.connection_name,
