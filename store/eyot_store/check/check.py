@@ -366,7 +366,10 @@ class _Checker:
         damages: list[PageError] = []
         tree = self._pages.tree(int(txn.id()), messages_db_name(stream_id), SEQUENCE_KEY)
         if tree is not None:
-            entries = sum(nodes_of(page) for page, _, _ in self._pages.walk(tree, damages.append))
+            entries = 0
+            for page, _, _ in self._pages.walk(tree, damages.append, runs=False):
+                entries += nodes_of(page)
+                damages += self._pages.damaged_runs(tree, page)
             if not damages and entries != tree.db.entries:
                 why = f"it holds {counted(entries, 'message')} and counts {tree.db.entries:,}"
                 damages.append(PageError(tree.name, tree.db.root, why))

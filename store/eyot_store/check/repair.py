@@ -47,7 +47,8 @@ def repair(path: Path, keys: StoreKeys | None, *, raw: bool = False) -> list[str
         meta = pages.metas()[0]
         found = survey(pages, meta, leaves=True)
         damaged = {**examined.survey.streams, **found.streams}
-        counters = counters_in(found)
+        uncounted = {each: Counters(_UNKNOWN, last_seq=last) for each, last in examined.last_seqs.items()}
+        counters = {**uncounted, **counters_in(found)}
         salvaged: dict[int, Salvage] = {}
         kept: dict[int, Entries] = {}
         gone: dict[int, list[tuple[int, int]]] = {}
@@ -58,7 +59,7 @@ def repair(path: Path, keys: StoreKeys | None, *, raw: bool = False) -> list[str
             salvaged[stream_id] = Salvage(pages, tree, stream_id)
             salvaged[stream_id].read_tree()
         if raw:
-            floors = {each: counters.get(each, Counters()).floor for each in salvaged}
+            floors = {each: counters[each].floor for each in salvaged}
             read_whole_file(pages, meta.last_pgno, found.free_pages, salvaged, floors)
         for stream_id, reading in salvaged.items():
             kept[stream_id] = reading.entries()
@@ -66,7 +67,7 @@ def repair(path: Path, keys: StoreKeys | None, *, raw: bool = False) -> list[str
             sentences.append(
                 f"stream {names[stream_id]}: {error.message}; kept: {counted(len(kept[stream_id]), 'message')}"
             )
-            lines = reading.lost(counters.get(stream_id), error)
+            lines = reading.lost(counters[stream_id], error)
             sentences += [f"stream {names[stream_id]}: {line}" for line in lines]
             gone[stream_id] = reading.gone
     finally:
@@ -79,7 +80,7 @@ def repair(path: Path, keys: StoreKeys | None, *, raw: bool = False) -> list[str
             path, {name: SALVAGED + name for name in [*indexes, *(messages_db_name(each) for each in kept)]}
         )
         # As many removed messages may be back as others are lost: counters that fit nothing are computed again.
-        _change_counters(path, {each: {"messages": _UNKNOWN} for each in kept})
+        _change_counters(path, {each: {"messages": _UNKNOWN, "last_seq": counters[each].last_seq} for each in kept})
     # Set-aside frames are applied, counters are recomputed, and downstreams are asked for their positions.
     store, more = _open(path, options)
     sentences += [sentence for sentence in more if sentence not in sentences]

@@ -7,6 +7,7 @@ in a page that is damaged elsewhere.
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from zlib import crc32
 
@@ -45,13 +46,14 @@ class Salvage:
 
     def read_tree(self) -> None:
         """Read what the stream's pages lead to, and whole records in the damaged ones."""
-        for page, _, _ in self._pages.walk(self._tree, self._damages.append):
-            for index in range(nodes_of(page)):
+        for page, _, _ in self._pages.walk(self._tree, self._damages.append, runs=False):
+            for index, at in enumerate(_node_offsets(page, HEADER_SIZE, HEADER_SIZE + 2 * nodes_of(page))):
                 key = key_at(page, index)
                 try:
                     self._found[key] = self._pages.data(self._tree, page, index)
                 except PageError as error:
                     self._damages.append(error)
+                    self._take(page, at, [(key, key + b"\0")])
         for damage in self._damages:
             self._searched = {}
             self._raw(damage.pgno, [(damage.low, damage.high or _ABOVE_ALL)], 3)
@@ -71,38 +73,39 @@ class Salvage:
         """Return keys and records, ascending."""
         return dict(sorted(self._found.items()))
 
-    def lost(self, counters: Counters | None, error: PageError) -> list[str]:
-        """Describe the recovered and the lost sequences; those below the counters' floor do not count."""
+    def lost(self, counters: Counters, error: PageError) -> list[str]:
+        """Describe the recovered and the lost sequences; those below the counters' floor do not count.
+
+        The counters' messages are negative where the number is not known.
+        """
         out = []
         if self._unled:
             out.append(f"sequences {_shown(_spans(self._unled))} are recovered from pages that nothing leads to")
-        expected = counters.messages if counters is not None else -1
-        live = sum(1 for key in self._found if counters is None or seq_of(key) >= counters.floor)
-        if self._whole_file and live == expected:
+        expected = counters.messages
+        live = sum(1 for key in self._found if seq_of(key) >= counters.floor)
+        if (self._whole_file and live == expected) or (not self._damages and live >= expected >= 0):
             return out  # every message is there; the other sequences held none
         if self._whole_file and expected >= 0:
             more = f"{counted(live - expected, 'message')} more than counted: removed ones are back"
             out.append(f"gone: {counted(expected - live, 'message')}" if live < expected else more)
-        return out + self._lost_spans(counters or Counters(), error)
+        return out + self._lost_spans(counters, error)
 
     def _lost_spans(self, counters: Counters, error: PageError) -> list[str]:
         """Describe the sequences without a message in the damaged parts."""
-        last, floor = counters.last_seq, counters.floor
-        seqs = [seq_of(key) for key in self._found]
-        first = max(floor, 1)
+        end, first = counters.last_seq + 1, max(counters.floor, 1)
+        seqs = sorted(seq_of(key) for key in self._found)
         spans: list[tuple[int, int]] = []
         for damage in self._damages:
-            low = max(seq_of(damage.low[:8].ljust(8, b"\0")), first)
-            high = min(seq_of(damage.high[:8].ljust(8, b"\0")), last + 1) if damage.high is not None else last + 1
-            if damage.high is not None and len(damage.high) > 8:
-                high = low + 1
-            spans += _gaps(sorted(seq for seq in seqs if low <= seq < high), low, high)
+            low = max(_first_at(damage.low), first)
+            high = min(_first_at(damage.high), end) if damage.high is not None else end
+            spans += _gaps(seqs[bisect_left(seqs, low) : bisect_left(seqs, high)], low, high)
         out = []
         if spans:
-            self.gone = sorted(set(spans))
+            self.gone = sorted(spans)
             out.append(f"sequences {_shown(self.gone)} are lost, as far as they held messages")
         if not self._damages:
-            missing = _gaps(sorted(seq for seq in seqs if seq >= first), first, last + 1)
+            missing = _gaps(seqs[bisect_left(seqs, first) :], first, end)
+            self.gone = missing
             out.append(f"{error.why}: of the sequences without a message, {_shown(missing)}, some are lost")
         return out
 
@@ -259,6 +262,11 @@ def _ascending(page: Buffer) -> list[int]:
         out.append(at)
         before = key
     return out
+
+
+def _first_at(key: bytes) -> int:
+    """Return the first sequence whose key is not below `key`, which may be shorter than a message's key, or longer."""
+    return seq_of(key[:8].ljust(8, b"\0")) + (len(key) > 8)
 
 
 def _gaps(seqs: list[int], first: int, end: int) -> list[tuple[int, int]]:

@@ -69,8 +69,8 @@ def examine(path: Path, *, change: bool = True) -> Examined:
         for each in found:
             raise_to(last_seqs, dict.fromkeys(filter(None, map(stream_number, each.trees)), 0))
             raise_to(last_seqs, {number: counters.last_seq for number, counters in counters_in(each).items()})
-        if went_back or len(metas) < 2:
-            went_back = True
+        went_back = went_back or len(metas) < 2
+        if went_back or last_seqs.keys() - counters_in(chosen):
             raise_to(last_seqs, counted_anywhere(data))
             raise_to(last_seqs, stored_anywhere(pages, last_seqs))
         if change:
@@ -246,7 +246,7 @@ def readable(
 ) -> list[tuple[bytes, bytes]]:
     """Return the entries of a tree that can be read."""
     out = []
-    for page, _, _ in pages.walk(tree, on_damage):
+    for page, _, _ in pages.walk(tree, on_damage, runs=False):
         for index in range(nodes_of(page)):
             try:
                 out.append((key_at(page, index), pages.data(tree, page, index)))

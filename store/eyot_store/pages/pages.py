@@ -223,12 +223,16 @@ class Pages:
             if key_at(page, int(branch)) < low or (high is not None and last >= high):
                 raise PageError(tree.name, pgno, "it holds entries of another place", low, high)
         if found and runs:
-            self._check_runs(tree, pgno, page)
+            for error in self.damaged_runs(tree, page):
+                raise error
         self._known[pgno] = kind if runs or not found else kind + _WITHOUT_RUNS
         return page
 
-    def _check_runs(self, tree: Tree, pgno: int, page: Buffer) -> None:
-        """Check the overflow pages of a leaf's nodes. The disk reads them first, with the data that follow where these are short."""
+    def damaged_runs(self, tree: Tree, page: Buffer) -> Iterator[PageError]:
+        """Check the overflow pages of a sound leaf's nodes, and yield what is wrong with each that is damaged.
+
+        The disk reads them first, with the data that follow where these are short.
+        """
         if has_long_data(tree):
             nodes = (data_at(page, index) for index in range(nodes_of(page)))
             self.expect(page_number(page, at)[0] for flags, _, at in nodes if flags & BIG)
@@ -243,7 +247,10 @@ class Pages:
                 return
             # It says what is wrong; nothing may be, where the file has grown.
             _, size, at = data_at(page, index)
-            self.check_run(tree, key_at(page, index), page_number(page, at)[0], size)
+            try:
+                self.check_run(tree, key_at(page, index), page_number(page, at)[0], size)
+            except PageError as error:
+                yield error
 
     def check_run(self, tree: Tree, key: bytes, pgno: int, size: int) -> int:
         """Return the number of overflow pages from `pgno` on, for data of `size`. Raises PageError.
@@ -538,12 +545,18 @@ class Pages:
         return sum(nodes_of(page) for page, _, _ in self.walk(tree, leaves=leaves or tree.db.overflows > 0))
 
     def walk(
-        self, tree: Tree, on_damage: Callable[[PageError], None] | None = None, *, leaves: bool = True
+        self,
+        tree: Tree,
+        on_damage: Callable[[PageError], None] | None = None,
+        *,
+        leaves: bool = True,
+        runs: bool = True,
     ) -> Iterator[tuple[Buffer, bytes, bytes | None]]:
         """Yield every sound leaf of a tree in order, with the keys that bound it.
 
-        Without `leaves` nothing is yielded and only the branches are checked. Damage is passed to `on_damage` and
-        skipped, or raised.
+        Without `leaves` nothing is yielded and only the branches are checked. Without `runs` a leaf is sound whatever
+        its overflow pages are: otherwise one damaged run hides all entries of its leaf. Damage is passed to `on_damage`
+        and skipped, or raised.
         """
 
         def below(
@@ -551,7 +564,7 @@ class Pages:
         ) -> Iterator[tuple[Buffer, bytes, bytes | None]]:
             if level > DEPTH_MAX:
                 raise PageError(tree.name, pgno, "it is too deep", low, high)
-            page = self.sound(tree, pgno, level, low, high)
+            page = self.sound(tree, pgno, level, low, high, runs=runs)
             if level >= tree.db.depth:
                 yield page, low, high
                 return
