@@ -223,8 +223,8 @@ class Pages:
             if key_at(page, int(branch)) < low or (high is not None and last >= high):
                 raise PageError(tree.name, pgno, "it holds entries of another place", low, high)
         if found and runs:
-            for error in self.damaged_runs(tree, page):
-                raise error
+            for damage in self.damaged_runs(tree, page):
+                raise damage
         self._known[pgno] = kind if runs or not found else kind + _WITHOUT_RUNS
         return page
 

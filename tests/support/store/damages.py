@@ -27,6 +27,7 @@ from typing import NamedTuple
 from eyot_store import Log, Store, StoreError, StoreOptions
 from eyot_store.check.check import check
 from eyot_store.check.repair import repair
+from eyot_store.journal.losses import gone_in
 from eyot_store.records.store_cipher import StoreKeys
 from support.store.store import commit
 
@@ -336,15 +337,20 @@ def check_repair(base: Base, path: Path, readable: Path, seen: Seen, *, raw: boo
     ]
     if problems:
         seen.wrong.append(f"repair leaves: {problems[:2]}")
-    after = _readable(base, path, options, seen)
+    after = _readable(base, path, options, seen, repaired=True)
     for name, seqs in (before or {}).items():
         lost = seqs - (after or {}).get(name, set())
         if lost:
             seen.wrong.append(f"repair{' (raw)' if raw else ''} lost {len(lost)} of {name}: {sorted(lost)[:3]}")
 
 
-def _readable(base: Base, path: Path, options: StoreOptions, seen: Seen) -> dict[str, set[int]] | None:
-    """Open a store; the sequences that can be read and hold what was written, by stream. None: it does not open."""
+def _readable(
+    base: Base, path: Path, options: StoreOptions, seen: Seen, *, repaired: bool = False
+) -> dict[str, set[int]] | None:
+    """Open a store; the sequences that can be read and hold what was written, by stream. None: it does not open.
+
+    `repaired`: what is missing must be recorded for downstreams.
+    """
     try:
         store = Store.open(path, notify=lambda fn: fn(), options=options)
     except StoreError:
@@ -353,17 +359,23 @@ def _readable(base: Base, path: Path, options: StoreOptions, seen: Seen) -> dict
     for log in store.streams():
         truth = base.truth.get(log.name, {})
         found[log.name] = set()
+        missing: list[int] = []
         for seq in truth:
             try:
                 message = log.get(seq)
             except StoreError:
                 continue
             if message is None:
-                continue
-            if (message.subject, message.payload) == truth[seq]:
+                missing.append(seq)
+            elif (message.subject, message.payload) == truth[seq]:
                 found[log.name].add(seq)
             else:
                 seen.wrong.append(f"{log.name} {seq} after a repair")
+        if repaired:
+            spans = gone_in(log.positions())
+            uncounted = [seq for seq in missing if not any(first <= seq <= last for first, last in spans)]
+            if uncounted:
+                seen.wrong.append(f"{log.name}: a repair records no loss of {len(uncounted)}: {uncounted[:3]}")
     store.close()
     return found
 
