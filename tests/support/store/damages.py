@@ -20,7 +20,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -432,7 +432,7 @@ def bases(folder: Path, seed: int) -> list[Base]:
     ]
 
 
-def play(cases: int, seed: int, only: int = -1, seconds: float = 1e9) -> tuple[Counter[str], list[str]]:
+def play(cases: int, seed: int, only: Collection[int] = (), seconds: float = 1e9) -> tuple[Counter[str], list[str]]:
     """Damage and look, so many times; the figures, and what must not be."""
     figures: Counter[str] = Counter()
     failures: list[str] = []
@@ -441,7 +441,7 @@ def play(cases: int, seed: int, only: int = -1, seconds: float = 1e9) -> tuple[C
         folder = Path(name)
         stores = bases(folder, seed)
         until = time.monotonic() + seconds
-        for case in range(cases) if only < 0 else [only]:
+        for case in only or range(cases):
             if time.monotonic() > until:
                 break
             rng = random.Random(seed * 1_000_003 + case)
@@ -477,7 +477,7 @@ def play(cases: int, seed: int, only: int = -1, seconds: float = 1e9) -> tuple[C
             if seen.raised:
                 figures["raised"] += 1
                 failures.append(where + seen.raised)
-            if seen.refused and only >= 0:
+            if seen.refused and only:
                 failures.append(where + "refused: " + seen.refused)
             for kind in ("wrong", "unnamed", "reused", "unserved"):
                 found = getattr(seen, kind)
@@ -505,7 +505,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--case", type=int, default=-1)
+    parser.add_argument("--case", type=int, nargs="+", default=[])
     parser.add_argument("--seconds", type=float, default=1e9)
     options = parser.parse_args()
     figures, failures = play(options.cases, options.seed, options.case, options.seconds)
