@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from eyot_wire.digits import parse_uint
+
 KEY = "eyot.stored"
 #: More sequences are not answered.
 ASKED_MAX = 16
@@ -21,15 +23,17 @@ def question(seqs: Iterable[int]) -> str:
 
 def answer(asked: str, time_of: Callable[[int], int]) -> str:
     """Return the origin's answer. `time_of(seq)`: stored time, ns since 1970; 0: no such message."""
-    seqs = [
-        int(each) for each in asked.split(" ")[:ASKED_MAX] if each.isdecimal() and each.isascii() and len(each) < 20
-    ]
-    return " ".join(f"{seq}:{time_of(seq)}" for seq in seqs)
+    seqs = (parse_uint(each) for each in asked.split(" ")[:ASKED_MAX])
+    return " ".join(f"{seq}:{time_of(seq)}" for seq in seqs if seq is not None)
 
 
 def read(text: str) -> dict[int, int] | None:
     """Return times by sequence; None for other text."""
-    pairs = [each.partition(":") for each in text.split(" ")]
-    if not all(seq.isdecimal() and mark and time.isdecimal() for seq, mark, time in pairs):
-        return None
-    return {int(seq): int(time) for seq, _, time in pairs}
+    out: dict[int, int] = {}
+    for each in text.split(" "):
+        seq, _, time = each.partition(":")
+        number, ns = parse_uint(seq), parse_uint(time)
+        if number is None or ns is None:
+            return None
+        out[number] = ns
+    return out

@@ -123,6 +123,20 @@ def test_every_number_in_a_header_is_answered(
     assert not [record for record in caplog.records if record.exc_info]
 
 
+@pytest.mark.parametrize("place", [4, 6])
+@pytest.mark.parametrize("payload", [b"-NAK", b"+TERM why"])
+def test_an_acknowledgement_with_more_digits_than_any_number_has(
+    fixture: ConsumerFixture, place: int, payload: bytes
+) -> None:
+    """Longer subjects than a client's line holds come over leaf connections."""
+    fixture.messages("CONSUMER.MSG.NEXT.S.C")
+    tokens = b"$JS.ACK.S.C.1.1.1.1.0".split(b".")
+    tokens[place] = b"9" * 5000
+    fixture.publish(b".".join(tokens), payload)
+    fixture.commit()
+    assert fixture.request("CONSUMER.INFO.S.C")["num_ack_pending"] == (payload == b"-NAK")
+
+
 def test_a_first_sequence_leaves_room_for_what_comes(fixture: ConsumerFixture) -> None:
     most = 1 << 62
     refused = fixture.create("T", subjects=["t"], first_seq=most + 1)

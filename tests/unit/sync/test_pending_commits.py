@@ -27,18 +27,24 @@ def test_an_answer_waits_for_what_was_delivered_before_it(pending: PendingCommit
     pending.committed(3, 0, current=True)  # what came was old
     assert pending.due() == [ANSWERS[1]]
     assert pending.due() == []
+    pending.committed(1, 0, current=True)
+    pending.wait(3, ANSWERS[2])
+    assert pending.due() == [ANSWERS[2]]
 
 
 def test_an_answer_waits_for_batches_of_the_request_before(pending: PendingCommits) -> None:
     """The origin may forget what is answered: also what it sent for the request before, which is not on flash yet."""
     pending.taken(OriginPosition(12))
     pending.taken(OriginPosition(14))
+    pending.committed(1, 0, current=True)
     pending.wait(4, ANSWERS[0])
     pending.forget()
     pending.wait(0, ANSWERS[1])
     pending.wait(1, ANSWERS[2])
     assert pending.due() == []  # the first is forgotten with its request
+    assert pending.consumer_seq == 0
     pending.committed(1, 0, current=True)
+    assert pending.flash.seq == 10  # no batch was among them
     pending.committed(2, 2, current=False)
     assert pending.due() == []
     pending.committed(0, 0, current=False)  # nothing new: no batch
@@ -57,3 +63,8 @@ def test_a_failure_goes_back_to_what_is_on_flash(pending: PendingCommits) -> Non
     pending.taken(OriginPosition(13, 1300, 5))
     assert pending.failed(13) == OriginPosition(13, 1300, 5)  # that batch was committed, the next one failed
     assert pending.failed(3) == OriginPosition(3)
+    pending.forget()
+    pending.committed(2, 2, current=False)  # one that was given up
+    pending.wait(0, ANSWERS[0])
+    assert pending.due() == [ANSWERS[0]]
+    assert pending.flash == OriginPosition(3)

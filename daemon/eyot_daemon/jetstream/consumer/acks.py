@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from eyot_daemon.jetstream.config.consumer import sample_percent
+from eyot_wire.digits import parse_uint
 from eyot_wire.frames import PLAIN_ACKS
 from eyot_wire.jetstream.ack import AckKind, parse_ack_payload
 
@@ -36,7 +37,7 @@ class _AckedDelivery(NamedTuple):
 
 def _parse_ack_subject(subject: bytes, sseq: int) -> _AckedDelivery:
     tokens = subject.split(b".")[_SSEQ - 1 : _SSEQ + 2]
-    deliveries, _, cseq = (int(token) if token.isdigit() else 0 for token in (*tokens, b"", b"")[:3])
+    deliveries, _, cseq = (parse_uint(token) or 0 for token in (*tokens, b"", b"")[:3])
     return _AckedDelivery(deliveries, sseq, cseq)
 
 
