@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import re
 import ssl
 from collections import deque
@@ -348,6 +349,11 @@ def _said(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     cause = error.__cause__
+    if isinstance(error, OSError):  # of trio, which does not say why: one error for each address of the name
+        while isinstance(cause, BaseExceptionGroup):
+            cause = cause.exceptions[0]
+        if isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
+            return os.strerror(cause.errno)
     return str(error) or (str(cause) if cause is not None else type(error).__name__)
 
 

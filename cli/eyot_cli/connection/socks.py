@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from nats.aio.transport import TcpTransport
 
+from eyot_cli.connection.target import said
 from eyot_cli.terminal.failure import Failure
 from eyot_wire.host_name import can_be_host
 
@@ -72,7 +73,7 @@ class SocksTransport(TcpTransport):
             try:
                 reader, writer = await asyncio.open_connection(self._proxy.host, self._proxy.port, limit=buffer_size)
             except OSError as error:
-                raise _failed(self._proxy, error.strerror or str(error)) from error
+                raise _failed(self._proxy, said(error)) from error
             try:
                 await self._login(reader, writer)
                 await self._reach(reader, writer, uri.hostname or "", uri.port or 0)

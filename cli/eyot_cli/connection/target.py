@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import socket
 import ssl
 from contextlib import suppress
@@ -46,6 +47,8 @@ GROUP_COMMANDS = "status, sync, doctor and support-bundle"
 T = TypeVar("T")
 #: The resolver would say so of a name that Python cannot give it.
 NOT_A_HOST = "not a host name"
+#: What asyncio raises where each address of a name refuses (`localhost` has two).
+_FIRST_OF_SEVERAL = re.compile(r"Multiple exceptions: \[Errno (\d+)\]")
 #: Errors of the system that end a connection in use. nats-py keeps BrokenPipeError to itself: that one is standard output's.
 _OF_CONNECTIONS = (TimeoutError, ConnectionResetError, ConnectionAbortedError)
 
@@ -363,6 +366,8 @@ def said(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror and not isinstance(error, TimeoutError):
         return error.strerror if error.errno is None or error.errno < 0 else os.strerror(error.errno)
     text = str(error).removeprefix("nats: ").strip("'")
+    if isinstance(error, OSError) and (number := _FIRST_OF_SEVERAL.match(text)):
+        return os.strerror(int(number[1]))
     return text or ("no answer" if isinstance(error, TimeoutError) else type(error).__name__)
 
 

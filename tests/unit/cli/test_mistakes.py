@@ -178,8 +178,10 @@ def test_help_tells_of_every_option(eyot: Run) -> None:
     [
         (("-s", "../../x", "rtt"), "not a host name"),
         (("-s", "../../x,127.0.0.1:1", "rtt"), "Connection refused"),
+        (("-s", "localhost:1", "rtt"), "localhost:1: Connection refused: "),
         (("--control", "http://a..b", "status"), "not a host name"),
         (("--socks-proxy", "socks5://a..b", "rtt"), "the proxy is no socks5://"),
+        (("--socks-proxy", "socks5://127.0.0.1:1", "rtt"), "proxy 127.0.0.1:1: Connection refused\n"),
         (("mqtt", "pub", "-t", "x", "-m", "y", "--url", "../../x"), "expected mqtt://HOST:PORT"),
         (("mqtt", "pub", "-t", "x", "-m", "y", "--url", "mqtt://a..b"), "expected mqtt://HOST:PORT"),
         (("context", "add", "a" * 300), "File name too long"),
