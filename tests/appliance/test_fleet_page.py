@@ -161,6 +161,10 @@ def test_what_is_seen_changes_as_it_happens_and_the_focus_stays(page: FleetPage,
     browser.until(f"/^\\d+ of 1,000 devices need attention/.test({STATE}.textContent)")
     assert browser.value("document.activeElement.textContent") == name
     assert browser.value("document.querySelectorAll('img, b i').length") == 0
+    page.put(name, backlog=0, synced=True, alerts=(), linked=True, heard_at=time.time() - 600)
+    browser.until("window.seen.children[1].textContent === 'silent'")
+    assert browser.value("window.seen.children[5].textContent") == "up when last heard"
+    assert browser.value("window.seen.querySelector('.good')") is None
     # Another order follows within seconds, and the focus goes along.
     browser.value("location.hash = '#/?sort=backlog&descending=true&size=25'")
     browser.until(f"{ROWS}.length === 25 && {BY_BACKLOG}")
@@ -385,7 +389,7 @@ def test_on_a_phone_nothing_is_cut_off_and_all_is_legible(page: FleetPage, brows
     with_groups(page)
     log_in(browser, page)
     browser.value("document.getElementById('bulk').open = true")
-    for width in (390, 1280):
+    for width in (360, 1280):
         browser.size(width, 844)
         for view in ("#/", "#/device/pump-00016", "#/audit", "#/groups", "#/group/north", "#/rollouts"):
             browser.value(f"location.hash = '{view}'")
@@ -394,9 +398,10 @@ def test_on_a_phone_nothing_is_cut_off_and_all_is_legible(page: FleetPage, brows
                 browser.until(f"{ROWS}.length === 50 || document.querySelectorAll('#device-alerts li').length === 1")
             assert browser.value("document.documentElement.scrollWidth") <= width
             assert _illegible(browser) == []
+            assert _cut_choices(browser) == []
             kept(
                 browser,
-                f"fleet-{'phone' if width == 390 else 'desktop'}-{scheme}-{view.strip('#/').partition('/')[0] or 'list'}",
+                f"fleet-{'phone' if width == 360 else 'desktop'}-{scheme}-{view.strip('#/').partition('/')[0] or 'list'}",
             )
     _has_names(browser)
 
@@ -416,6 +421,23 @@ def _illegible(browser: Chromium) -> list[str]:
             if (!own || !node.checkVisibility() || node.closest('.hidden, .skip, svg, noscript, [aria-disabled=true], option')) continue;
             const [one, two] = [light(getComputedStyle(node).color), light(ground(node))].sort((a, b) => b - a);
             if ((one + 0.05) / (two + 0.05) < 4.5) bad.push(node.tagName + ' ' + node.className + ' ' + node.textContent.slice(0, 30));
+        }
+        return bad; })()"""
+    )
+    return found
+
+
+def _cut_choices(browser: Chromium) -> list[str]:
+    """Lists whose chosen word has no room beside the arrow, which takes 20 pixels."""
+    found: list[str] = browser.value(
+        """(() => {
+        const canvas = document.createElement('canvas').getContext('2d'), bad = [];
+        for (const node of document.querySelectorAll('select')) {
+            if (!node.checkVisibility() || !node.selectedOptions.length) continue;
+            const style = getComputedStyle(node), words = node.selectedOptions[0].textContent;
+            canvas.font = style.font;
+            const room = node.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight) - 20;
+            if (canvas.measureText(words).width > room) bad.push(node.id + ': ' + words);
         }
         return bad; })()"""
     )

@@ -1,5 +1,5 @@
 // One device: its alerts, its day, its figures and streams.
-import {$, SEVERITIES, age, card, forget, heads, known, line, make, moment, nothing, now, number, pairs, plural, setNow, setText, show, size, span, stateMark, visible} from "./text.js";
+import {$, SEVERITIES, age, asHeard, card, forget, heads, known, line, make, moment, nothing, now, number, pairs, plural, setNow, setText, show, size, span, stateMark, visible} from "./text.js";
 import {chart} from "./chart.js";
 import * as orders from "./orders.js";
 import * as records from "./records.js";
@@ -49,13 +49,13 @@ function render() {
 }
 function until(at, words) { return known(at) ? [[words, moment(at) + (at < now() ? " (expired)" : " (in " + span(at - now()) + ")"), at < now() ? "bad" : at - now() < 7 * 86400 ? "warn" : ""]] : []; }
 function facts(each) {
-  const link = [["Link", each.linked === true ? "up" : each.linked === false ? "down" : "unknown", each.linked === true ? "good" : "warn"]];
-  if (known(each.linked_since)) link.push(["Since", age(each.linked_since)]);
+  const link = [["Link", ...(each.linked === true ? asHeard(each, "up") : [each.linked === false ? "down" : "unknown", "warn"])]];
+  if (known(each.linked_since) && each.state !== "silent") link.push(["Since", age(each.linked_since)]);
   if (known(each.rtt_ms)) link.push(["Round trip", each.rtt_ms.toFixed(1) + " ms"]);
   if (each.link_error) link.push(["Error", each.link_error, "bad"]);
   if (known(each.clock_offset_s)) link.push(["Clock", Math.abs(each.clock_offset_s) < 1 ? "right within a second" : span(Math.abs(each.clock_offset_s)) + (each.clock_offset_s > 0 ? " ahead" : " behind"), Math.abs(each.clock_offset_s) > 60 ? "bad" : "good"]);
   if (known(each.clock_synchronized)) link.push(["Its clock says", each.clock_synchronized ? "synchronized" : "not synchronized", each.clock_synchronized ? "good" : "warn"]);
-  const data = [["Synced", each.synced ? "yes" : "no", each.synced ? "good" : "warn"], ["Backlog", number(each.backlog) + (each.backlog ? " (" + size(each.backlog_bytes) + ")" : "")]];
+  const data = [["Synced", ...(each.synced ? asHeard(each, "yes") : ["no", "warn"])], ["Backlog", number(each.backlog) + (each.backlog ? " (" + size(each.backlog_bytes) + ")" : "")]];
   if (known(each.oldest_s) && each.heard_at) data.push(["Oldest", age(each.heard_at - each.oldest_s)]);
   if (known(each.eta_s)) data.push(["ETA", span(each.eta_s)]);
   if (each.never_arrived) data.push(["Never arrived", number(each.never_arrived), "bad"]);
@@ -75,7 +75,7 @@ function facts(each) {
   trust.push(["Desired", config.desired ? config.desired.slice(0, 12) : "nothing"]);
   if (config.reported || config.outcome) trust.push(["Applied", (config.outcome || "unknown") + (config.reported ? " " + config.reported.slice(0, 12) : ""), config.outcome === "applied" ? "good" : "bad"]);
   if (config.error) trust.push(["Refused because", config.error, "bad"]);
-  const reported = each.reported_at ? [["Its figures are of", each.reported_at + " (its clock)"]] : [];
+  const reported = each.reported_at ? [["Its figures are of", (Number.isNaN(Date.parse(each.reported_at)) ? each.reported_at : moment(Date.parse(each.reported_at) / 1000)) + " (its clock)"]] : [];
   const simple = [link, data, machine, trust].map((list) => list.map(([word, value]) => [word, value instanceof Node ? value.dataset.at : value]));
   show($("facts"), simple, () => [card("Link and clock", pairs(link)), card("Data", pairs([...data, ...reported])), card("Machine", pairs(machine)), card("Trust and configuration", pairs(trust))]);
 }

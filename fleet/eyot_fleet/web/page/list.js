@@ -1,5 +1,5 @@
 // The list of devices: the service searches, filters, sorts and pages; rows that are seen change as events come.
-import {$, STATES, SEVERITIES, age, fill, forget, kindOf, known, make, now, number, plural, setNow, setText, show, size, span, speak, stateMark, visible} from "./text.js";
+import {$, STATES, SEVERITIES, age, asHeard, fill, forget, kindOf, known, make, now, number, plural, setNow, setText, show, size, span, speak, stateMark, visible} from "./text.js";
 import * as bulk from "./bulk.js";
 import * as service from "./service.js";
 
@@ -151,11 +151,11 @@ function cells(each) {
     }],
     [[each.oldest_s, each.heard_at], (cell) => cell.replaceChildren(...(known(each.oldest_s) && each.heard_at ? [age(each.heard_at - each.oldest_s)] : []))],
     [each.heard_at, (cell) => cell.replaceChildren(each.heard_at ? age(each.heard_at, "", " ago") : "never")],
-    [[each.linked, each.linked_since], (cell) => {
-      cell.className = "nowrap";
-      const words = each.linked === true ? "up" : each.linked === false ? "down" : "unknown";
-      cell.replaceChildren(make("span", words, {class: each.linked === true ? "good" : "warn"}));
-      if (each.linked_since && known(each.linked)) cell.append(" ", age(each.linked_since));
+    [[each.linked, each.linked_since, each.state], (cell) => {
+      cell.className = each.state === "silent" ? "" : "nowrap";
+      const [words, mark] = each.linked === true ? asHeard(each, "up") : [each.linked === false ? "down" : "unknown", "warn"];
+      cell.replaceChildren(make("span", words, {class: mark}));
+      if (each.linked_since && known(each.linked) && each.state !== "silent") cell.append(" ", age(each.linked_since));
     }],
     [each.version, (cell) => fill(cell, each.version || "")],
     [[each.alerts, each.more_alerts], (cell) => {

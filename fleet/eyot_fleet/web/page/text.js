@@ -53,6 +53,8 @@ export function span(seconds) {
   for (const [length, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) if (seconds >= length) return Math.floor(seconds / length) + "\u00a0" + unit;
   return Math.max(0, Math.floor(seconds)) + "\u00a0s";
 }
+// What a device said last is no news of a device that is silent.
+export const asHeard = (each, words) => each.state === "silent" ? [words + " when last heard", "warn"] : [words, "good"];
 export const moment = (at) => known(at) ? new Date(at * 1000).toLocaleString([], {dateStyle: "medium", timeStyle: "medium"}) : "unknown";
 export const clock = (at) => new Date(at * 1000).toLocaleTimeString([], {hour: "2-digit", minute: "2-digit"});
 
