@@ -33,6 +33,8 @@ from eyot_wire.quoting import printable
 from eyot_wire.untrusted import decode_json
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from eyot_fleet.connection import Connection
     from eyot_fleet.permission_check import Needs
     from eyot_fleet.service import Service
@@ -230,7 +232,7 @@ def label(name: str, labels: tuple[str, ...], reason: str) -> None:
 
     Without LABELS there are none. Those of its enrolment stay.
     """
-    at_hub(configuration(), lambda hub: hub.actions.set_labels(name, labels, BY, reason))
+    _change_device(name, lambda hub: hub.actions.set_labels(name, labels, BY, reason))
 
 
 @cli.command()
@@ -242,7 +244,7 @@ def release(name: str, reason: str) -> None:
 
     What the device has stored and the hub has not copied never arrives. What the hub has stays.
     """
-    at_hub(configuration(), lambda hub: hub.actions.release(name, BY, reason))
+    _change_device(name, lambda hub: hub.actions.release(name, BY, reason))
 
 
 @cli.command()
@@ -356,7 +358,18 @@ def set_device(name: str, settings: Any, reason: str) -> None:
         made = msgspec.structs.replace(value or DeviceSettings(), settings=found, reason=reason)
         await hub.actions.write(name, made, BY, revision)
 
-    at_hub(configuration(), write)
+    _change_device(name, write)
+
+
+def _change_device(name: str, change: Callable[[HubState], Awaitable[object]]) -> None:
+    """Write what is desired of a device, and say so where no device of that name is known: a name may be mistyped."""
+
+    async def write(hub: HubState) -> bool:
+        await change(hub)
+        return await hub.state.devices.get(name) is not None
+
+    if not at_hub(configuration(), write):
+        print(f"eyot-fleet: no device {name} is known yet: this waits for it", file=sys.stderr)
 
 
 @cli.group()

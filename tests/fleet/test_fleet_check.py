@@ -52,7 +52,8 @@ def test_what_the_page_says_is_enough(service: Service) -> None:
     found = service.json("check")
     assert (found["permissions"], found["system"]) == ("ok", "ok")
     service.start()
-    service.run("label", "pump", "site:berlin")
+    told = "eyot-fleet: no device pump is known yet: this waits for it\n"
+    service.run("label", "pump", "site:berlin", told=told)
     service.run("sources", "set", "ALL", "--stream", "READINGS")
     eventually(lambda: service.health() == 200)
     assert [line["event"] for line in service.json("audit")]
@@ -60,6 +61,7 @@ def test_what_the_page_says_is_enough(service: Service) -> None:
         [("fleet.pump.status", status("pump"))], Login(servers=(service.hub.client_url(),), user="d", password="d")
     )
     eventually(lambda: "pump" in service.devices())
+    service.run("label", "pump", "site:oslo", told="")
     service.stop()
     log = (service.folder / "fleet.log").read_text()
     assert "violation" not in log.lower()

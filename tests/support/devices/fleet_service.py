@@ -79,9 +79,11 @@ class Service:
             lines = answer.read().decode().splitlines()
         return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + " ")), 0.0)
 
-    def run(self, *words: str, status: int = 0) -> str:
+    def run(self, *words: str, status: int = 0, told: str | None = None) -> str:
+        """Run a command and return its output, or its error. `told`: all that a command says on stderr."""
         done = subprocess.run([FLEET, "-c", str(self.config), *words], capture_output=True, text=True, check=False)
         assert done.returncode == status, (words, done.stdout, done.stderr)
+        assert told is None or done.stderr == told
         return done.stdout if status == 0 else done.stderr
 
     def json(self, *words: str) -> Any:
