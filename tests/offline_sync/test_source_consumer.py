@@ -25,12 +25,9 @@ from eyot_sync.sourcing.origin_check import OriginPosition
 from eyot_sync.sourcing.phase import TRANSITIONS, Phase
 from eyot_sync.sourcing.source_consumer import SourceConsumer
 from eyot_sync.sourcing.source_state import ResumeState, SourceConfig
-from eyot_wire.jetstream.errors import ApiError
 from eyot_wire.jetstream.stream import External, StreamSource
 from eyot_wire.jetstream.stream_source import identity_of
-from support.links.origin_model import ModelOrigin, ModelTarget, Wire
-
-FULL = ApiError(code=503, err_code=10047, description="insufficient storage resources available")
+from support.links.origin_model import FULL, ModelOrigin, ModelTarget, Wire
 
 
 def make_source_consumer(last: int | OriginPosition, *, mirror: bool = False, seed: int = 1) -> SourceConsumer:
@@ -68,7 +65,7 @@ class Run:
         self.now += self.chance.choice((0.01, 0.1, 1.0, 6.0))
         getattr(self, what)()
         self.wire.do(self.wire.source_consumer.tick(self.now), self.now)
-        self.wire.gather()
+        self.wire.gather(self.now)
 
     def publish(self) -> None:
         for _ in range(self.chance.randint(1, 4)):
@@ -115,6 +112,18 @@ class Run:
             self.target.waiting.clear()
             self.wire.do(self.wire.source_consumer.failed(self.target.position, FULL, self.now), self.now)
 
+    def refuse(self) -> None:
+        """The target is full when the next batch comes: what was handed on before is still on its way."""
+        for _ in range(2):
+            while self.wire.responses:
+                self.respond()
+            self.wire.gather(self.now)
+            self.publish()
+            self.send()
+            self.send()
+            self.receive()
+        self.wire.room = self.chance.randint(0, 1)
+
     def crash(self) -> None:
         self.start()
 
@@ -140,7 +149,7 @@ class Run:
                 self.now += 0.2
                 getattr(self, what)()
                 self.wire.do(self.wire.source_consumer.tick(self.now), self.now)
-                self.wire.gather()
+                self.wire.gather(self.now)
             if self.target.position >= self.origin.last_seq:
                 return
         raise AssertionError(
@@ -150,7 +159,7 @@ class Run:
 
 STEPS = (
     "publish", "publish", "respond", "send", "send", "receive", "receive", "commit", "commit",
-    "lose", "fail", "crash", "cut", "restore", "expire", "publish_amid",
+    "lose", "fail", "crash", "cut", "restore", "expire", "publish_amid", "refuse",
 )  # fmt: skip
 
 
@@ -333,6 +342,35 @@ def test_a_source_copies_the_new_life_of_its_origin_from_its_beginning() -> None
     assert [consumer.next_seq for consumer in origin.consumers.values()] == [1]
     assert wire.source_consumer.identity == origin.created
     assert "was re-created" in wire.source_consumer.progress.note
+
+
+def test_a_batch_of_the_former_epoch_that_fails_says_nothing_of_the_new_one() -> None:
+    """It is still on its way to a slow flash when the origin, created again, has answered; only its first message is stored."""
+    run = Run(1, mirror=False)
+    run.publish()
+    run.publish()
+    while run.wire.responses:
+        run.respond()
+    run.send()
+    run.send()
+    while run.wire.under_way:
+        run.receive()
+    run.wire.gather()
+    assert [each.origin_seq for each in run.target.waiting[0][0]] == [1, 2]
+    run.cut()
+    run.origin.recreate()
+    run.publish()
+    run.publish()
+    run.now += 10
+    run.restore()
+    while run.wire.responses:
+        run.respond()
+    source_consumer = run.wire.source_consumer
+    assert source_consumer.progress.epochs == 1
+    run.target.waiting.clear()
+    run.wire.do(source_consumer.failed(1, FULL, run.now), run.now)
+    run.settle()
+    assert [seq for seq, _ in run.target.stored] == list(range(1, run.origin.last_seq + 1))
 
 
 def test_a_mirror_holds_still_when_its_origin_was_recreated() -> None:

@@ -25,8 +25,9 @@ class PendingCommits:
         self._answers: deque[tuple[int, Answer]] = deque()
 
     @property
-    def under_way(self) -> bool:
-        return bool(self._under_way)
+    def under_way(self) -> int:
+        """Return the number of pending batches."""
+        return len(self._under_way)
 
     def taken(self, last: OriginPosition) -> None:
         """Note a batch, ending with this message, that was passed to the writer."""
@@ -40,6 +41,21 @@ class PendingCommits:
             self.consumer_seq = max(self.consumer_seq, mark)
         else:
             self.older = max(0, self.older - bool(copied))
+
+    def refused(self, taken_seq: int) -> OriginPosition | None:
+        """Note that the newest batch was taken up to this sequence only (0: not at all); return the end of what is pending.
+
+        None: nothing is.
+        """
+        if self._under_way:
+            self._under_way.pop()
+        if taken_seq:
+            self._under_way.append(OriginPosition(taken_seq))
+        return self._under_way[-1] if self._under_way else None
+
+    def committed_up_to(self, seq: int) -> OriginPosition:
+        """Return what is known of the committed message `seq`."""
+        return self.flash if self.flash.seq == seq else OriginPosition(seq)
 
     def failed(self, committed_seq: int) -> OriginPosition:
         """Drop all pending batches: nothing beyond this sequence will be committed."""

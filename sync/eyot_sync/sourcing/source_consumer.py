@@ -126,8 +126,8 @@ class SourceConsumer:
         #: Messages at the head of `_batch` from before the present request: they need no verification. <= len(_batch).
         self._verified = 0
         self._pending_commits = PendingCommits(resume.last)
-        #: Pending batches belong to the previous epoch: they no longer advance `progress.committed_seq`.
-        self._restarted = False
+        #: Pending batches of the previous epoch, before all others: their sequences mean nothing in this one.
+        self._former = 0
         #: After this sequence a request was repeated, because its consumer may have begun too late. None: none was.
         self._doubted_after: int | None = None
 
@@ -330,7 +330,7 @@ class SourceConsumer:
         """Discard the meaning of all earlier sequences."""
         self.resume.start_over(newer_than_ns, self.epoch.ended or 0)
         self._batch.clear()
-        self._restarted = self._pending_commits.under_way
+        self._former = self._pending_commits.under_way
         self.progress.last_seq = self.progress.committed_seq = 0
         return self._ask(now)
 
@@ -413,17 +413,34 @@ class SourceConsumer:
     def committed(self, mark: int, last_seq: int, copied: int, asked: bytes) -> list[Action]:
         """Note a committed batch. `asked`: the request's `reply` when the batch was received."""
         self.progress.copied += copied
-        current = asked == self.request.reply
-        if current or not self._restarted:
+        if not self._former:
             self.progress.committed_seq = max(self.progress.committed_seq, last_seq)
-        self._pending_commits.committed(mark, copied, current=current)
-        self._restarted = self._restarted and bool(self._pending_commits.older)
+        elif copied:
+            self._former -= 1
+        self._pending_commits.committed(mark, copied, current=asked == self.request.reply)
         return self._answers_due()
+
+    def refused(self, taken_seq: int, problem: ApiError, now: float) -> list[Action]:
+        """Go back and retry later: of the batch that was passed on last, the stream took all up to `taken_seq` (0: nothing).
+
+        Batches before it are still on their way to flash: the next request begins after them.
+        """
+        if self.phase is Phase.STOPPED:
+            return []
+        last = self._pending_commits.refused(taken_seq)
+        if last is None or self._pending_commits.under_way <= self._former:
+            last = self._pending_commits.committed_up_to(self.progress.committed_seq)
+        self.resume.last = last
+        self.progress.last_seq = last.seq
+        self._batch.clear()
+        return self._wait(now, problem)
 
     def failed(self, committed_seq: int, problem: ApiError, now: float) -> list[Action]:
         """Return to the committed position and retry later: a batch could not be stored."""
         if self.phase is Phase.STOPPED:
             return []
+        if self._former:
+            self._former, committed_seq = 0, 0  # a batch of the previous epoch: of this one nothing is committed
         self.resume.last = self._pending_commits.failed(committed_seq)
         self.progress.last_seq = committed_seq
         self._batch.clear()

@@ -23,8 +23,10 @@ from eyot_sync.sourcing.actions import (
 from eyot_sync.sourcing.source_consumer import SourceConsumer
 from eyot_wire.go.time import ns_to_rfc3339, rfc3339_to_ns
 from eyot_wire.jetstream.copied_run import CopiedMessage
+from eyot_wire.jetstream.errors import ApiError
 
 WINDOW = 5
+FULL = ApiError(code=503, err_code=10047, description="insufficient storage resources available")
 
 
 @dataclass
@@ -172,6 +174,8 @@ class Wire:
         self.responses: list[tuple[bytes, bytes]] = []
         self.listening: set[bytes] = set()
         self.asked_from: list[str] = []
+        #: Messages of the next batch that the target, which is full then, takes; None: all.
+        self.room: int | None = None
 
     def do(self, actions: list[Action], now: float) -> None:
         for action in actions:
@@ -204,11 +208,15 @@ class Wire:
                 case Skip():
                     pass
 
-    def gather(self) -> None:
-        """The end of a turn: what the copier took becomes a transaction that is not on flash yet."""
+    def gather(self, now: float = 0.0) -> None:
+        """The end of a turn: what the copier took becomes a transaction that is not on flash yet, as far as there is room."""
         batch, mark = self.source_consumer.take_batch()
-        if batch:
-            self.target.waiting.append((batch, mark, self.source_consumer.request.reply))
+        room, self.room = (self.room, None) if batch else (None, self.room)
+        taken = batch[:room]
+        if taken:
+            self.target.waiting.append((taken, mark, self.source_consumer.request.reply))
+        if len(taken) < len(batch):
+            self.do(self.source_consumer.refused(taken[-1].origin_seq if taken else 0, FULL, now), now)
 
     def commit(self, now: float) -> None:
         """The oldest transaction reaches the flash."""

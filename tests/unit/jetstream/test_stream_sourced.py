@@ -10,6 +10,7 @@ import pytest
 
 from eyot_daemon.config.accounts import AccountJetStreamOptions
 from eyot_daemon.jetstream.ingest.stream_ingest import StreamIngest
+from eyot_daemon.jetstream.sourcing.sourcing import Sourcing as RealSourcing
 from eyot_daemon.jetstream.stream.stream import SourcedResult
 from eyot_wire.jetstream.copied_run import CopiedMessage
 from support.jetstream.fixture import Fixture
@@ -34,6 +35,7 @@ class Sourcing:
         self.name = name
         self.mirror = mirror
         self.results: list[SourcedResult] = []
+        self.refusals: list[SourcedResult] = []
 
     def copy(self, *messages: CopiedMessage, skip_to: int = 0) -> None:
         self.fixture.stream(self.name).ingest_copied(
@@ -42,12 +44,20 @@ class Sourcing:
             positions=lambda seq: [] if self.mirror else [(b"origin", b"%d" % seq)],
             skip_to=skip_to,
             on_done=self.results.append,
+            on_refused=self.refusals.append,
         )
 
     def store(self, *messages: CopiedMessage, skip_to: int = 0) -> SourcedResult:
+        """What was refused at once, or what is on flash."""
+        self.refusals.clear()
         self.copy(*messages, skip_to=skip_to)
         self.fixture.commit()
-        return self.results[-1]
+        refused = self.refusals[0] if self.refusals else None
+        if refused is None:
+            return self.results[-1]
+        if refused.last_seq:
+            assert self.results[-1] == SourcedResult(refused.last_seq, None)
+        return refused
 
 
 @pytest.fixture
@@ -108,6 +118,34 @@ def test_a_full_target_takes_what_fits_and_says_where_it_stopped(fixture: Fixtur
     assert source.store(copied(3)).last_seq == 0
     fixture.request("STREAM.PURGE.T")
     assert source.store(copied(3)) == SourcedResult(3, None)
+
+
+@pytest.mark.parametrize("origin", [{"mirror": {"name": "O"}}, {"sources": [{"name": "O"}]}])
+@pytest.mark.parametrize("more", [b"", b"2"])
+def test_what_would_fit_after_a_refused_message_waits_for_it(
+    tmp_path: Path, origin: dict[str, Any], more: bytes
+) -> None:
+    """It came before the commit of what was accepted; a mirror lost the refused message, a source took the others twice."""
+    fixture = Fixture(tmp_path, sourcing=RealSourcing())
+    fixture.create("O", storage="memory")
+    config = {"name": "T", **origin, "discard": "new"}
+    fixture.request("STREAM.CREATE.T", {**config, "max_bytes": 600})
+    fixture.advance(1)
+    for payload in (b"1", more):
+        fixture.publish(b"o.a", payload or b"2")
+        if not more:
+            fixture.broker.flush()  # a batch of its own, which is accepted
+    for payload in (b"3" * 700, b"4"):
+        fixture.publish(b"o.a", payload)
+        fixture.broker.flush()
+        fixture.broker.flush()
+    assert fixture.held("T") == []  # nothing is committed yet
+    fixture.commit()
+    assert fixture.held("T") == [(1, b"1"), (2, b"2")]
+    assert "error" not in fixture.request("STREAM.UPDATE.T", {**config, "max_bytes": 5000})
+    fixture.advance(2)
+    fixture.advance(2)
+    assert fixture.held("T") == [(1, b"1"), (2, b"2"), (3, b"3" * 700), (4, b"4")]
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,22 @@ def test_an_answer_waits_for_batches_of_the_request_before(pending: PendingCommi
     assert pending.flash.seq == 14
 
 
+def test_a_refusal_goes_back_to_what_is_under_way(pending: PendingCommits) -> None:
+    for seq in (12, 14):
+        pending.taken(OriginPosition(seq, 100 * seq, 7))
+    assert pending.refused(0) == OriginPosition(12, 1200, 7)
+    pending.taken(OriginPosition(14))
+    assert pending.refused(13) == OriginPosition(13)
+    assert pending.under_way == 2
+    pending.committed(1, 1, current=False)
+    assert pending.committed_up_to(12) == OriginPosition(12, 1200, 7)
+    assert pending.committed_up_to(10) == OriginPosition(10)
+    pending.committed(2, 1, current=False)
+    pending.taken(OriginPosition(20))
+    assert pending.refused(0) is None
+    assert pending.flash.seq == 13
+
+
 def test_a_failure_goes_back_to_what_is_on_flash(pending: PendingCommits) -> None:
     pending.taken(OriginPosition(12, 1200, 7))
     pending.taken(OriginPosition(14, 1400, 9))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from eyot_daemon.jetstream.ingest.rollup_search import RollupWait
@@ -261,14 +260,20 @@ class SourceTask:
             if self.source_consumer.is_connected:
                 self._do(self.source_consumer.committed(mark, 0, 0, self.source_consumer.request.reply))
             return
+        copied, asked = len(batch), self.source_consumer.request.reply
+
+        def refused(result: SourcedResult) -> None:
+            nonlocal copied
+            copied = sum(1 for each in batch if each.origin_seq <= result.last_seq)
+            self._refused(result)
+
         self.stream.ingest_copied(
             self._rewriter.rewritten(batch, self.source_consumer.identity),
             mirror=self.mirror,
             positions=self._positions_of(batch),
             skip_to=skip_to,
-            on_done=partial(
-                self._stored, mark, len(batch), self.source_consumer.request.reply, batch[-1].origin_seq if batch else 0
-            ),
+            on_refused=refused,
+            on_done=lambda result: self._stored(mark, copied, asked, result),
         )
 
     # -- inside ----------------------------------------------------------------------------------------------------
@@ -339,10 +344,17 @@ class SourceTask:
         """Store that the mirror is held, so that it stays held after a restart."""
         self._put(self._epoch_record())
 
-    def _stored(self, mark: int, copied: int, asked: bytes, wanted_seq: int, result: SourcedResult) -> None:
-        """Process the result of a batch: committed, in whole or in part, or failed."""
-        if result.error is not None and result.last_seq < wanted_seq:
-            self._failed(result.last_seq, result.error)
+    def _refused(self, result: SourcedResult) -> None:
+        """Stop passing on at what the stream refuses: it would accept smaller messages that follow, out of order."""
+        assert result.error is not None
+        log.warning("%r: %s; copied up to %d", self, result.error.description, result.last_seq)
+        self._forget_staged()
+        self._do(self.source_consumer.refused(result.last_seq, result.error, self._now()))
+
+    def _stored(self, mark: int, copied: int, asked: bytes, result: SourcedResult) -> None:
+        """Process the result of what was staged of a batch: committed, or failed."""
+        if result.error is not None:
+            self._failed(0, result.error)
             return
         self.report.copied(copied)
         self._do(self.source_consumer.committed(mark, result.last_seq, copied, asked))
@@ -353,10 +365,14 @@ class SourceTask:
         if self.mirror:
             committed = self.stream.log.committed_seq
         log.warning("%r: %s; copied up to %d", self, problem.description, committed)
+        self._forget_staged()
+        self._do(self.source_consumer.failed(committed, problem, self._now()))
+
+    def _forget_staged(self) -> None:
+        """Forget what counts as stored of the epoch and of source headers: a batch that held it may be lost."""
         self._epoch_stored = Position()
         if self._header_index is not None:
             self._header_index.reload()
-        self._do(self.source_consumer.failed(committed, problem, self._now()))
 
     def _do(self, actions: Sequence[Action]) -> None:
         for action in actions:

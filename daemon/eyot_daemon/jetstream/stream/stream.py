@@ -55,7 +55,7 @@ _REBUILD_BYTES = 16 << 20
 
 
 class SourcedResult(NamedTuple):
-    """Result of storing copied messages: all up to the origin's `last_seq` are committed; `error`: why not all of them."""
+    """What was stored, or staged, of copied messages: all up to the origin's `last_seq` (0: none); `error`: why not all of them."""
 
     last_seq: int
     error: ApiError | None
@@ -492,13 +492,16 @@ class Stream:
         positions: Callable[[int], Iterable[tuple[bytes, bytes]]] = lambda taken: (),
         skip_to: int = 0,
         on_done: Callable[[SourcedResult], None],
+        on_refused: Callable[[SourcedResult], None] = lambda result: None,
     ) -> None:
         """Store messages of a mirror's or source's origin together with the position that follows from them.
 
         `messages`  ascending by origin sequence. A mirror keeps sequence and time; a source gives new ones.
         `positions` (key, value) of the position records for the last copied origin sequence; committed with the messages.
         `skip_to`   mirrors only: the origin holds nothing up to and including this sequence.
-        `on_done`   called after the commit, or its failure. A stream that discards new messages may accept only some.
+        `on_refused`  called at once with what is staged, if that is not all: a full stream accepts only some. What follows
+                    must not be passed before the refused ones.
+        `on_done`   called after the commit of what is staged, or its failure; not if nothing is.
         """
         try:
             with self.staging() as txn:
@@ -506,17 +509,18 @@ class Stream:
                 for key, value in positions(taken) if taken else ():
                     self.log.put_position(txn, key, value)
         except StoreError as failure:
-            on_done(SourcedResult(0, error(JSStreamStoreFailedF, err=failure.message)))
+            on_refused(SourcedResult(0, error(JSStreamStoreFailedF, err=failure.message)))
             return
+        if refusal is not None:
+            on_refused(SourcedResult(taken, refusal))
         if not taken:
-            on_done(SourcedResult(0, refusal))
             return
 
         def settle(failure: StoreError | None) -> None:
             if failure is not None:
                 on_done(SourcedResult(0, error(JSStreamStoreFailedF, err=failure.message)))
             else:
-                on_done(SourcedResult(taken, refusal))
+                on_done(SourcedResult(taken, None))
 
         if not txn.parts:
             # All of it was staged before: whether it is there is known when that is through.
