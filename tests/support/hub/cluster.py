@@ -49,6 +49,7 @@ ROWS = 20_000
 WORKERS = 3
 ROUNDS = 4  # of ingest in one process
 JOBS = ("ingest", "aggregate", "gaps", "fleet", "devices")
+SHARE_CLASSES = TOP / "packaging" / "share-classes"
 WAIT_S_MAX = 600.0
 POLL_S = 0.02
 BROKER = """
@@ -65,6 +66,8 @@ spark.ui.enabled false
 spark.executor.memory 768m
 spark.deploy.recoveryMode FILESYSTEM
 spark.deploy.recoveryDirectory FOLDER
+spark.driver.defaultJavaOptions -XX:SharedArchiveFile=CLASSES
+spark.executor.defaultJavaOptions -XX:SharedArchiveFile=CLASSES
 """
 TABLES = """
 [[silver]]
@@ -100,7 +103,7 @@ print(json.dumps({"found": tasks.mapPartitions(started).collect()}), flush=True)
 
 
 class Environments:
-    """The driver's virtual environment with the wheel, and the archive for the executors; made unless `folder` has them."""
+    """The driver's virtual environment with the wheel, and the archives for the executors; made unless `folder` has them."""
 
     def __init__(self, folder: Path) -> None:
         self.driver, self.archive, self.unpacked = folder / "driver", folder / "environment.tar.gz", folder / "unpacked"
@@ -112,6 +115,10 @@ class Environments:
             self.unpacked.mkdir()
             run("tar", "xzf", str(self.archive), "-C", str(self.unpacked))
         self.spark = self.package.with_name("pyspark")
+        self.classes = folder / "classes.jsa"
+        if not self.classes.exists():
+            python = self.driver / "bin" / "python"
+            run("env", f"PYSPARK_PYTHON={python}", f"SPARK_HOME={self.spark}", str(SHARE_CLASSES), str(self.classes))
 
     def _make(self, folder: Path) -> None:
         # A wheel holds what is committed, and nothing may come from the working tree.
@@ -408,6 +415,7 @@ def setting(environments: Path | None) -> Iterator[Setting]:
         made = Environments(environments or folder / "environments")
         password, secret = secrets.token_hex(16), secrets.token_hex(16)
         conf = SPARK.replace("SECRET", secret).replace("FOLDER", str(folder / "cluster"))
+        conf = conf.replace("CLASSES", str(made.classes))
         for file, text in (("password", f"{password}\n"), ("spark.conf", conf)):
             (folder / file).touch(mode=0o600)
             (folder / file).write_text(text)
