@@ -55,8 +55,13 @@ fmt: venv  ## format and fix what can be fixed
 	@$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: packages venv  ## everything that CI runs, in processes side by side; PYTEST="tests/unit -k tls" for a part, in one
-	@if [ -n "$(PYTEST)" ]; then exec $(BIN)/python -m pytest -q $(PYTEST); fi
+test:  ## everything that CI runs, in processes side by side; PYTEST="tests/unit -k tls" for a part, in one
+	@$(NEEDS) base
+	$(NEEDS) test deb &
+	packages=$$!
+	make --no-print-directory venv
+	wait $$packages
+	if [ -n "$(PYTEST)" ]; then exec $(BIN)/python -m pytest -q $(PYTEST); fi
 	mkdir -p build
 	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) --durations=40 tests/fleet tests/interop tests/offline_sync tests/unit \
 		> build/test.log 2>&1 &

@@ -128,4 +128,13 @@ def test_no_target_was_forgotten() -> None:
         "image-run",
         "appliance",
     }
-    assert needing == named | {"packages", "deb", "deb-emulated", "apt-repo", "image", "reproducible", "test-debian"}
+    assert needing == named | {
+        "test",
+        "packages",
+        "deb",
+        "deb-emulated",
+        "apt-repo",
+        "image",
+        "reproducible",
+        "test-debian",
+    }
