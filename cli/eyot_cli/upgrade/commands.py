@@ -34,6 +34,7 @@ from eyot_cli.upgrade.signing import (
     sign,
 )
 from eyot_cli.upgrade.status import read_status, show_status
+from eyot_cli.upgrade.versions import compare
 from eyot_cli.values.ages import age_ns
 from eyot_cli.values.names import bucket_name
 from eyot_cli.values.paths import FilePath
@@ -132,11 +133,26 @@ def sign_package(
         manifest = msgspec.convert(described, Manifest)
     except (msgspec.ValidationError, OverflowError) as error:
         raise click.UsageError(_refused(error)) from error
+    _check_versions(manifest)
     signed = sign(manifest, read_signing_key(key_file))
     path = package.with_name(package.name + SUFFIX)
     write_private(path, signed, mode=0o644)
     text = f"{path}: {manifest.version} for {', '.join(manifest.rings)} until {shown_time(until)}"
     tell(target, {"file": str(path), "manifest": msgspec.to_builtins(manifest)}, text)
+
+
+def _check_versions(manifest: Manifest) -> None:
+    """Raise UsageError for versions by which no device would install the package: it would be signed and published for nothing."""
+    version = manifest.version
+    for each in manifest.rollback_from:
+        if compare(each, version) <= 0:
+            raise click.UsageError(f"--rollback-from {each}: devices leave versions that are newer than {version}")
+        if _RELEASE.search(version) and not _RELEASE.search(each):
+            raise click.UsageError(
+                f"--rollback-from {each}: name the whole version, which ends with a release as {version} does"
+            )
+    if manifest.minimum and not manifest.rollback_from and compare(manifest.minimum, version) >= 0:
+        raise click.UsageError(f"--minimum {manifest.minimum}: the oldest version to come from is older than {version}")
 
 
 def _release_of(version: str) -> str:

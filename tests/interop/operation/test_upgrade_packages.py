@@ -297,8 +297,16 @@ def test_mistakes_are_named_before_anything_is_sent(fleet: Fleet) -> None:
     refused = fleet.run(fleet.hub, "upgrade", "sign", str(package), "--key", str(fleet.key), "--ring", "No Ring")
     assert refused.code == 2
     assert "--ring: 1 to 64 of a-z" in refused.error
-    always = ("--key", str(fleet.key), "--ring", "field", "--expires", "0")
-    assert "at least a second" in fleet.run(fleet.hub, "upgrade", "sign", str(package), *always).error
+    always = ("upgrade", "sign", str(package), "--key", str(fleet.key), "--ring", "field")
+    for option, value, why in (
+        ("--expires", "0", "at least a second"),
+        ("--rollback-from", "0.0.1+deb12", f"newer than {VERSION}"),
+        ("--rollback-from", "99.0", "name the whole version"),
+        ("--minimum", VERSION, f"older than {VERSION}"),
+    ):
+        refused = fleet.run(fleet.hub, *always, option, value)
+        assert refused.code == 2
+        assert why in refused.error
     fleet.does(fleet.hub, "upgrade", "sign", str(package), "--key", str(fleet.key), "--ring", "field")
     package.write_bytes(make_package(fleet.folder / "output", VERSION, content=b"rebuilt").read_bytes())
     changed = fleet.run(fleet.hub, "upgrade", "publish", fleet.bucket, str(package))
