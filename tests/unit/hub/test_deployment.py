@@ -22,6 +22,7 @@ from eyot_hub.main import WITHOUT_SPARK, _parser
 TOP = Path(__file__).parents[3]
 UNIT = TOP / "packaging/hub/eyot-hub.service"
 BOARD = TOP / "packaging/hub/eyot-hub.json"
+PAGE = TOP / "docs/hub/kubernetes.md"
 MANIFESTS = sorted((TOP / "packaging/kubernetes").glob("*.yaml"))
 KUBERNETES = ("1.28", "1.33")
 #: of systemd-analyze security, tenths; Java needs memory that is writable and executable
@@ -45,8 +46,12 @@ def test_every_manifest_is_what_kubernetes_takes(version: str) -> None:
             pytest.fail(f"{name}: {one['kind']} {one['metadata']['name']}: {error.message}")
     (pod,) = (one["data"]["executor.yaml"] for _, one in resources() if "executor.yaml" in one.get("data", {}))
     template = yaml.safe_load(pod)
-    template["spec"]["containers"][0]["image"] = "given-by-spark"
+    executor = template["spec"]["containers"][0]
+    executor["image"] = "given-by-spark"
     kubernetes_validate.validate(template, version, strict=True)
+    # Spark gives the argument `executor` to whatever the container runs, and the image would run eyot-hub.
+    assert "KubernetesExecutorBackend" in executor["command"][-1]
+    assert subprocess.run(["bash", "-n", "-c", executor["command"][-1]], check=False).returncode == 0
 
 
 def test_a_mistake_in_a_manifest_is_found() -> None:
@@ -64,7 +69,12 @@ def test_manifests_refer_to_what_exists() -> None:
     volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
     assert {mount["name"] for mount in container["volumeMounts"]} == set(volumes)
     assert ("ConfigMap", volumes["config"]["configMap"]["name"]) in kinds
-    assert ("Secret", volumes["secrets"]["secret"]["secretName"]) in kinds
+    assert f"kubectl create secret generic {volumes['secrets']['secret']['secretName']} " in PAGE.read_text()
+    assert not [name for kind, name in kinds if kind == "Secret"], "apply would replace the values that were created"
+    # Executors reach the driver's ports through the policies.
+    policies = [one["spec"]["ingress"] for (kind, _), one in kinds.items() if kind == "NetworkPolicy"]
+    let_in = {port["port"] for rules in policies for rule in rules for port in rule["ports"]}
+    assert {port["port"] for port in kinds["Service", "eyot-hub-driver"]["spec"]["ports"]} <= let_in
     ports = {port["name"] for port in container["ports"]}
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         (target,) = (what["port"] for what in container[probe].values() if isinstance(what, dict))
@@ -79,12 +89,11 @@ def test_manifests_refer_to_what_exists() -> None:
 
 def test_the_configuration_in_the_manifest_is_one(tmp_path: Path) -> None:
     (config,) = (one["data"]["hub.toml"] for _, one in resources() if "hub.toml" in one.get("data", {}))
-    (secret,) = (one["stringData"] for _, one in resources() if one["kind"] == "Secret")
-    for name, value in secret.items():
-        (tmp_path / name).write_text(value)
+    for name in re.findall(r"--from-file=(\S+)", PAGE.read_text()):
+        (tmp_path / name).write_text("of-the-secret\n")
     local = config.replace("/run/secrets/eyot-hub", str(tmp_path)).replace("/var/lib/eyot-hub", str(tmp_path))
     parsed = convert(tomllib.loads(local), "manifest")
-    assert parsed.nats["password"] == parsed.lake.storage_options["AWS_SECRET_ACCESS_KEY"] == "change-me"
+    assert parsed.nats["password"] == parsed.lake.storage_options["AWS_SECRET_ACCESS_KEY"] == "of-the-secret"
     (port,) = (
         one["spec"]["ports"] for _, one in resources() if one["kind"] == "Service" and len(one["spec"]["ports"]) == 1
     )
