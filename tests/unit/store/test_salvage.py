@@ -55,7 +55,11 @@ def test_a_damaged_overflow_page_costs_its_own_message_alone(path: Path) -> None
     spoil(path, last, 0, bytes(PAGE))
     with lmdb.open(str(path), max_dbs=8) as env, env.begin(write=True) as txn:
         txn.put(counters_key(2), b"damaged")
-    assert "stream A/T: sequences 252, 583 to 600 are lost, as far as they held messages" in repair(path, None)
+    kept, lost = repair(path, None)
+    assert kept.startswith("stream A/T: page ")
+    assert kept.endswith("; kept: 581 messages")
+    assert lost == "stream A/T: sequences 252, 583 to 600 are lost, as far as they held messages"
+    assert (path / "readers-doubted.on").exists()  # downstreams are asked where they are
     store = open_inline(path)
     assert (store.damaged, store.fenced()) == ([], [])
     log = store.streams()[1]
@@ -127,6 +131,9 @@ def test_lost_sequences(
     pages, tree = tree_of(damaged, 2)
     salvage = Salvage(pages, tree, 2)
     salvage.read_tree()
+    spans = salvage.missing_from(floor)
+    sought = {seq for seq in range(1, 700) if any(low <= pack_u64(seq) < high for low, high in spans)}
+    assert sought == {seq for seq in (250, 260, *range(583, 700)) if seq >= floor}
     if unled is not None:
         salvage.take_unled({pack_u64(seq): b"record" for seq in unled})
     pages.close()
