@@ -13,12 +13,11 @@ from eyot_hub.errors import OptionError
 from eyot_hub.jobs.config.config import Config, ConfigError
 from eyot_hub.jobs.config.config_check import page_problem
 from eyot_hub.jobs.lake.lake import check_format
+from eyot_hub.jobs.tables.kept_format import MARKS
 from eyot_wire import subject
 
 #: Commands that read or write bronze as a table; made beside plain Parquet, it would be an empty one in the same folder.
 _OF_A_TABLE: Final = ("aggregate", "backfill", "gaps", "fleet", "report", "run", "explain", "erase")
-#: The folder of a table by which its format is known.
-_MARKS: Final = {"delta": "_delta_log", "iceberg": "metadata"}
 _CONNECTS: Final = ("ingest", "gaps", "devices", "report", "run")
 
 
@@ -50,9 +49,9 @@ def check_command(config: Config, options: Namespace) -> None:
 
 
 def _check_kept_format(config: Config, where: str) -> None:
-    """Refuse a lake on this machine that has tables of the other format: the vacuum of each would remove the other's files."""
+    """Refuse a lake on this machine that has tables of the other format. On object storage, the first new table is refused."""
     bronze = Path(config.lake.path, "bronze")
-    has = {name for name, mark in _MARKS.items() if (bronze / mark).is_dir()}
+    has = {name for name, mark in MARKS.items() if (bronze / mark).is_dir()}
     if has and config.lake.format not in has:
         raise ConfigError(
             f"{where}: lake.format: {config.lake.path} holds tables of format {has.pop()}; name another lake.path"

@@ -10,10 +10,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from msgspec import to_builtins
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
+from eyot_hub.errors import HubError
 from eyot_hub.jobs.bronze.gaps import Gaps
-from eyot_hub.jobs.config.config import Config, ConfigError, Lake
+from eyot_hub.jobs.config.config import Config, ConfigError, IcebergCatalog, Lake
 from eyot_hub.jobs.config.config_file import convert
 from eyot_hub.jobs.devices.devices import DEVICES, SCHEMA, Devices
 from eyot_hub.jobs.devices.fleet import Fleet
@@ -68,6 +70,17 @@ def test_every_job(spark: SparkSession, streams: Streams, tmp_path: Path, storag
     assert "d2" in (tmp_path / "page.html").read_text()
     with pytest.raises(ConfigError, match=r"lake\.checkpoints: must name a folder"):
         Devices(spark, config(streams.url, tmp_path, storage)).run(once=True)
+
+
+@pytest.mark.parametrize(("first", "then"), [("delta", "iceberg"), ("iceberg", "delta")])
+def test_a_table_keeps_its_format(tmp_path: Path, storage: dict[str, str], first: str, then: str) -> None:
+    catalog = IcebergCatalog(uri=f"sqlite:///{tmp_path}/catalog.db")
+    lake = Lake(f"s3://lake/{first}-kept", storage_options=storage, format=first, catalog=catalog)
+    schema = pa.schema([("seq", pa.int64())])
+    open_table(lake, "bronze", schema)
+    with pytest.raises(HubError, match=f"s3://lake/{first}-kept/bronze holds a table of format {first}"):
+        open_table(replace(lake, format=then), "bronze", schema)
+    open_table(lake, "bronze", schema)
 
 
 class Batch:

@@ -22,6 +22,7 @@ from deltalake.transaction import AddAction, CommitProperties, PostCommitHookPro
 from eyot_hub.causes import cause
 from eyot_hub.errors import HubError
 from eyot_hub.jobs.tables.files import DataFile, filesystem, sync
+from eyot_hub.jobs.tables.kept_format import check_new_table
 from eyot_hub.jobs.tables.table_format import Fenced, TableFile, TableSpec, partition_text
 
 # For commits that remove files. delta-rs does not detect that an intervening commit removed the same files, and both
@@ -62,10 +63,11 @@ class DeltaLog:
 
     @classmethod
     def created(cls, spec: TableSpec) -> DeltaLog:
-        """Open the table; create it when missing."""
+        """Open the table; create it when missing. Raises HubError where a table of another format is."""
         try:
             return cls(spec)
         except TableNotFoundError:
+            check_new_table(spec, "delta")
             if spec.place.local:
                 os.makedirs(spec.root, exist_ok=True)
             DeltaTable.create(

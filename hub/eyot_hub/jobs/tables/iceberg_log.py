@@ -48,6 +48,7 @@ from eyot_hub.jobs.tables.catalog_errors import catalog_errors
 from eyot_hub.jobs.tables.files import DataFile, filesystem
 from eyot_hub.jobs.tables.iceberg_commit import POSITION, Commit, made_at
 from eyot_hub.jobs.tables.iceberg_schema import arrow_schema, iceberg_schema, iceberg_type, with_field_ids
+from eyot_hub.jobs.tables.kept_format import check_new_table
 from eyot_hub.jobs.tables.table_format import Fenced, TableFile, TableSpec
 
 log = logging.getLogger(__name__)
@@ -116,8 +117,10 @@ class IcebergLog:
     def created(
         cls, spec: TableSpec, catalog: Catalog, identifier: tuple[str, ...], *, placed: bool = False
     ) -> IcebergLog:
-        """Open the table; create it when missing."""
+        """Open the table; create it when missing. Raises HubError where a table of another format is."""
         if not cls.exists(catalog, identifier):
+            if not placed:
+                check_new_table(spec, "iceberg")
             schema = iceberg_schema(spec.schema)
             by = [
                 PartitionField(schema.find_field(name).field_id, 1000 + number, IdentityTransform(), name)
