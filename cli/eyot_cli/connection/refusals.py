@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -9,6 +12,8 @@ from typing import Final
 from eyot_cli.terminal.failure import Failure
 from eyot_wire.jetstream import error_codes as codes
 
+#: What asyncio raises where each address of a name refuses (`localhost` has two).
+_FIRST_OF_SEVERAL: Final = re.compile(r"Multiple exceptions: \[Errno (\d+)\]")
 _ACCOUNT: Final = "eyot account info shows what the account uses and may use"
 #: The next step, by error number.
 REMEDIES: Final = {
@@ -109,3 +114,15 @@ def no_jetstream(prefix: str, domain: str | None) -> NoJetStream:
 def no_responders(subject: str) -> Failure:
     """Return the error of a request that nobody received."""
     return Failure(f"no responders on {subject}: no service of this account listens there")
+
+
+def said(error: BaseException) -> str:
+    """Return a client error in the server's own words."""
+    if isinstance(error, ssl.SSLError):
+        return getattr(error, "verify_message", "") or str(error)
+    if isinstance(error, OSError) and error.strerror and not isinstance(error, TimeoutError):
+        return error.strerror if error.errno is None or error.errno < 0 else os.strerror(error.errno)
+    text = str(error).removeprefix("nats: ").strip("'")
+    if isinstance(error, OSError) and (number := _FIRST_OF_SEVERAL.match(text)):
+        return os.strerror(int(number[1]))
+    return text or ("no answer" if isinstance(error, TimeoutError) else type(error).__name__)

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from nats.aio.transport import TcpTransport
 
-from eyot_cli.connection.target import said
+from eyot_cli.connection.refusals import said
 from eyot_cli.terminal.failure import Failure
 from eyot_wire.host_name import can_be_host
 

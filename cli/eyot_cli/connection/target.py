@@ -6,8 +6,6 @@ The clients of HTTP and NATS load where they are used: no command needs both, an
 from __future__ import annotations
 
 import math
-import os
-import re
 import socket
 import ssl
 from contextlib import suppress
@@ -18,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from eyot_cli.connection import contexts
 from eyot_cli.connection.logins import check_creds, home_file, read_seed, without_login
-from eyot_cli.connection.refusals import cannot_connect, denied, no_jetstream, refusal
+from eyot_cli.connection.refusals import cannot_connect, denied, no_jetstream, refusal, said
 from eyot_cli.terminal.failure import Failure, NoSuchPage
 from eyot_wire.trust.creds import Credentials
 from eyot_wire.trust.tls import verifying_context
@@ -47,8 +45,6 @@ GROUP_COMMANDS = "status, sync, doctor and support-bundle"
 T = TypeVar("T")
 #: The resolver would say so of a name that Python cannot give it.
 NOT_A_HOST = "not a host name"
-#: What asyncio raises where each address of a name refuses (`localhost` has two).
-_FIRST_OF_SEVERAL = re.compile(r"Multiple exceptions: \[Errno (\d+)\]")
 #: Errors of the system that end a connection in use. nats-py keeps BrokenPipeError to itself: that one is standard output's.
 _OF_CONNECTIONS = (TimeoutError, ConnectionResetError, ConnectionAbortedError)
 
@@ -357,18 +353,6 @@ def _failed(error: Exception, refused: str) -> Failure:
     if isinstance(error, TimeoutError):
         return Failure(f"{said(error)}: no answer came in time, and the log of the server may tell why")
     return Failure(said(error))
-
-
-def said(error: BaseException) -> str:
-    """Return a client error in the server's own words."""
-    if isinstance(error, ssl.SSLError):
-        return getattr(error, "verify_message", "") or str(error)
-    if isinstance(error, OSError) and error.strerror and not isinstance(error, TimeoutError):
-        return error.strerror if error.errno is None or error.errno < 0 else os.strerror(error.errno)
-    text = str(error).removeprefix("nats: ").strip("'")
-    if isinstance(error, OSError) and (number := _FIRST_OF_SEVERAL.match(text)):
-        return os.strerror(int(number[1]))
-    return text or ("no answer" if isinstance(error, TimeoutError) else type(error).__name__)
 
 
 def _unanswered(error: Exception) -> str:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from eyot_cli.connection.target import Target, said
+from eyot_cli.connection.refusals import said
+from eyot_cli.connection.target import Target
 from eyot_cli.fleet.login import own_login
 from eyot_cli.fleet.registrar import Registrar
 from eyot_cli.messages.common import Done, ending_by_errors, until_done

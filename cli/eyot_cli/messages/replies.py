@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import click
 from nats.errors import Error as NatsError
 
-from eyot_cli.connection.target import Target, said
+from eyot_cli.connection.refusals import said
+from eyot_cli.connection.target import Target
 from eyot_cli.messages.common import Done, ending_by_errors, parse_headers, print_message, until_done
 from eyot_cli.messages.templates import Values, check_template, fill, random_time
 from eyot_cli.terminal.failure import Failure

@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from eyot_cli.connection.target import TIMEOUT_S, said
+from eyot_cli.connection.refusals import said
+from eyot_cli.connection.target import TIMEOUT_S
 from eyot_cli.mqtt.login import Listener, Login
 from eyot_cli.terminal.failure import Failure
 from eyot_wire.mqtt import encoder
