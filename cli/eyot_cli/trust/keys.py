@@ -107,6 +107,9 @@ def _select_options(function: Any) -> Any:
 
 
 def _selected(session: Session, flags: dict[str, Any]) -> list[KnownKey]:
+    """Return the keys that the options select. Raises Failure for an account that does not exist."""
+    if flags["account"] is not None:
+        session.store.account(flags["account"])
     known = list(known_keys(session))
     if flags["not_referenced"]:
         names = {each.key for each in known}

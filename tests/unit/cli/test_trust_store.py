@@ -182,6 +182,7 @@ def test_keys_go_out_and_come_back(trust: TrustTool, tmp_path: Path) -> None:
     trust.run("add", "account", "C")
     rows = {row["key"]: row["stored"] for row in trust.json("list", "keys")}
     assert rows[own] is True
+    assert "account NO does not exist in operator OP" in trust.refused("list", "keys", "--account", "NO")
 
 
 def test_times_numbers_and_durations() -> None:
