@@ -155,8 +155,10 @@ def changed_config(before: dict[str, Any], given: dict[str, Any], *, replace: bo
         config["mirror"] = origin_of(mirror)
     if sources := given.pop("sources", ()):
         config["sources"] = [origin_of(each) for each in sources]
-    if subjects := [each.strip() for text in given.pop("subjects", ()) for each in text.split(",") if each.strip()]:
-        config["subjects"] = subjects
+    if lists := given.pop("subjects", ()):
+        config["subjects"] = [each.strip() for text in lists for each in text.split(",") if each.strip()]
+        if not config["subjects"]:  # of an unset variable, say: the stream would store what is published to its name
+            raise click.BadParameter("it names no subject", param_hint="'--subjects'")
     for option, member in _ENDS.items():
         if given.pop(option, False):
             config.pop(member, None)

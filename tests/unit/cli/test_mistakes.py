@@ -138,6 +138,14 @@ def test_headers_that_are_none(eyot: Run, header: str) -> None:
         assert "is not NAME:VALUE" in err
 
 
+@pytest.mark.parametrize("subjects", ["", " , "])
+def test_subjects_that_are_none(eyot: Run, subjects: str) -> None:
+    """A variable that is not set would make a stream of the subject that is its name."""
+    status, _, err = eyot("stream", "add", "S", "--subjects", subjects)
+    assert status == 2
+    assert "'--subjects': it names no subject" in err
+
+
 def test_a_password_is_hashed(eyot: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     typed = tmp_path / "typed"
     typed.write_text("s3cret\n")
