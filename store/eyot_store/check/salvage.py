@@ -7,16 +7,17 @@ in a page that is damaged elsewhere.
 from __future__ import annotations
 
 import sys
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
-from zlib import crc32
+from operator import itemgetter
 
 from eyot_store.native import key_at, nodes_of
 from eyot_store.page_check import BIG, HEADER_SIZE, WORD, Buffer
 from eyot_store.pages.errors import PageError
 from eyot_store.pages.layout import Tree
 from eyot_store.pages.pages import Pages
-from eyot_store.records.record import CRC_RESIDUE, Counters, is_whole, pack_u64, salt_of, seq_of
+from eyot_store.records.record import Counters, is_whole, pack_u64, salt_of, seq_of
+from eyot_store.records.record_owners import RecordOwners
 from eyot_wire.quantities import counted
 
 _ORDER = sys.byteorder
@@ -61,7 +62,7 @@ class Salvage:
     def missing_from(self, floor: int) -> Spans:
         """Return the keys that the damaged parts held, without those of sequences below `floor`."""
         lowest = pack_u64(floor)
-        return [(max(damage.low, lowest), damage.high or _ABOVE_ALL) for damage in self._damages]
+        return _merged([(max(damage.low, lowest), damage.high or _ABOVE_ALL) for damage in self._damages])
 
     def take_unled(self, records: Entries) -> None:
         """Add records that were found in the whole file."""
@@ -145,30 +146,6 @@ class Salvage:
         return flags in (1, 2) and int.from_bytes(page[:WORD], _ORDER) == child
 
 
-class RecordOwners:
-    """Finds out which of several streams a record belongs to, by its checksum alone.
-
-    A stream's checksums begin with a salt of its own. CRC-32 is linear: what a salt adds to the checksum depends on the
-    salt and on the number of bytes only. One checksum and one look-up therefore compare a record with all streams.
-    """
-
-    def __init__(self, stream_ids: Mapping[int, object]) -> None:
-        self._salts = {salt_of(stream_id): stream_id for stream_id in stream_ids}
-        #: By number of bytes: the stream by what its salt adds.
-        self._by_size: dict[int, dict[int, int]] = {}
-
-    def owner(self, key: bytes, record: bytes) -> int | None:
-        """Return the stream for which the record under `key` is whole; None if it is none."""
-        size = len(key) + len(record)
-        streams = self._by_size.get(size)
-        if streams is None:
-            zeros = bytes(size)
-            plain = crc32(zeros)
-            streams = {crc32(zeros, salt) ^ plain: stream_id for salt, stream_id in self._salts.items()}
-            self._by_size[size] = streams
-        return streams.get(crc32(record, crc32(key)) ^ CRC_RESIDUE)
-
-
 def read_whole_file(
     pages: Pages, last_pgno: int, free: bytearray, salvaged: Mapping[int, Salvage], floors: Mapping[int, int]
 ) -> None:
@@ -233,8 +210,21 @@ def _record_at(pages: Pages, page: Buffer, at: int) -> tuple[bytes, bytes] | Non
     return (key, record) if len(record) == size else None
 
 
+def _merged(spans: Spans) -> Spans:
+    """Return the same keys in spans that ascend and are apart."""
+    out: Spans = []
+    for low, high in sorted(spans):
+        if out and low <= out[-1][1]:
+            out[-1] = out[-1][0], max(out[-1][1], high)
+        elif low < high:
+            out.append((low, high))
+    return out
+
+
 def _in_spans(key: bytes, spans: Spans) -> bool:
-    return any(low <= key < high for low, high in spans)
+    """Return whether one of the spans holds the key; they ascend and are apart."""
+    at = bisect_right(spans, key, key=itemgetter(0)) - 1
+    return at >= 0 and key < spans[at][1]
 
 
 def _anywhere(page: Buffer) -> Iterator[int]:

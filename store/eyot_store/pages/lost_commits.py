@@ -13,17 +13,17 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from zlib import crc32
 
 import msgspec
 
 from eyot_store.errors import StoreError
 from eyot_store.native import check_page, data_at, is_branch, key_at, nodes_of
-from eyot_store.page_check import SUBTREE
+from eyot_store.page_check import SUBTREE, Buffer
 from eyot_store.pages.errors import PageError
 from eyot_store.pages.layout import EMPTY, NO_PAGE, SEQUENCE_KEY, Tree
 from eyot_store.pages.pages import Pages
-from eyot_store.records.record import CRC_RESIDUE, Counters, salt_of, seq_of, unseal
+from eyot_store.records.record import Counters, seq_of, unseal
+from eyot_store.records.record_owners import RecordOwners
 
 _COUNTERS = b":counters"
 _decode_counters = msgspec.msgpack.Decoder(Counters).decode
@@ -54,51 +54,40 @@ def counted_anywhere(data: Path) -> dict[int, int]:
 
 
 def stored_anywhere(pages: Pages, last_seqs: Mapping[int, int]) -> dict[int, int]:
-    """Return the highest sequence of any whole record of these streams on any sound leaf of the file, where it is above `last_seqs`."""
+    """Return the highest sequence of these streams on any sound leaf of the file, where it is above `last_seqs`.
+
+    A leaf is a stream's where one of its records is whole for that stream.
+    """
     out: dict[int, int] = {}
     last_pgno = pages.file_size() // pages.page_size - 1
     anywhere = Tree("file", EMPTY, SEQUENCE_KEY, last_pgno)
-    owners = _Owners(last_seqs)
+    owners = RecordOwners(last_seqs)
     lowest = min(last_seqs.values(), default=NO_PAGE)
     for pgno in range(2, last_pgno + 1):
-        with suppress(PageError):
+        try:
             page = pages.read(pgno)
             if check_page(page, pgno, last_pgno, SEQUENCE_KEY) < 0 or is_branch(page):
                 continue
-            # Keys ascend: the last record that is whole says it for the page.
-            for index in range(nodes_of(page) - 1, -1, -1):
-                key = key_at(page, index)
-                if seq_of(key) <= lowest:
-                    break
-                if data_at(page, index)[0] & SUBTREE:
-                    continue
-                number = owners.owner(key, pages.data(anywhere, page, index))
-                if number is not None:
-                    if 0 < seq_of(key) - last_seqs[number] < _COMMIT_MAX:
-                        raise_to(out, {number: seq_of(key)})
-                    break
-    return out
+        except PageError:
+            continue
+        above: list[int] = []  # descending, since keys ascend
+        for index in range(nodes_of(page) - 1, -1, -1):
+            key = key_at(page, index)
+            if seq_of(key) <= lowest:
+                break
+            if data_at(page, index)[0] & SUBTREE:
+                continue
+            above.append(seq_of(key))
+            number = _owner(owners, pages, anywhere, page, index)
+            if number is not None:
+                reached = (seq for seq in above if 0 < seq - last_seqs[number] < _COMMIT_MAX)
+                raise_to(out, {number: next(reached, 0)})
+                break
+    return {number: seq for number, seq in out.items() if seq}
 
 
-class _Owners:
-    """Tells the stream of a record by its checksum, in one pass for all streams.
-
-    CRC-32 is linear: what a stream's salt does to the checksum depends on the length of what follows alone. So for each
-    length there is a table from that difference to the stream.
-    """
-
-    def __init__(self, streams: Mapping[int, int]) -> None:
-        self._salts = {number: salt_of(number) for number in streams}
-        self._by_length: dict[int, dict[int, int]] = {}
-
-    def owner(self, key: bytes, value: bytes) -> int | None:
-        """Return the stream for which the record under `key` is whole; None: none of these."""
-        length = len(key) + len(value)
-        table = self._by_length.get(length)
-        if table is None:
-            zeros = bytes(length)
-            plain = crc32(zeros)
-            table = self._by_length[length] = {
-                crc32(zeros, salt) ^ plain: number for number, salt in self._salts.items()
-            }
-        return table.get(crc32(value, crc32(key)) ^ CRC_RESIDUE)
+def _owner(owners: RecordOwners, pages: Pages, tree: Tree, page: Buffer, index: int) -> int | None:
+    try:
+        return owners.owner(key_at(page, index), pages.data(tree, page, index))
+    except PageError:
+        return None  # its overflow pages are damaged, but its sequence is known

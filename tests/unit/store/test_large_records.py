@@ -1,5 +1,6 @@
 """Records of many pages: what asks for their subjects and sizes reads neither all of their pages nor many of them at a time."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from eyot_store import Log, Store
 from eyot_store.lmdb import reader as lmdb_reader
 from eyot_store.log import reads
 from eyot_store.log.subjects import WALK_MAX
+from eyot_store.pages.errors import PageError
 from eyot_store.pages.pages import Pages
 from eyot_store.records.codec import RecordCodec
 from eyot_store.records.record import LARGE_RECORD, encode_body, pack_u64
@@ -114,14 +116,14 @@ def test_heads_of_large_records_are_read_for_a_while(tmp_path: Path, monkeypatch
 def test_pages_of_large_records_are_checked_a_leaf_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, log = filled(tmp_path / "s", FAST, 2000, 5000)
     checked = 0
-    check_runs = Pages._check_runs
+    damaged_runs = Pages.damaged_runs
 
-    def counted(*args: Any) -> None:
+    def counted(*args: Any) -> Iterator[PageError]:
         nonlocal checked
         checked += 1
-        check_runs(*args)
+        return damaged_runs(*args)
 
-    monkeypatch.setattr(Pages, "_check_runs", counted)
+    monkeypatch.setattr(Pages, "damaged_runs", counted)
     known = store._environment.pages._known
     known[:] = bytes(len(known))  # as after a start that had no reason to read them
     assert len(log.read(1, max_messages=1, max_bytes=1 << 20).messages) == 1

@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 
 from eyot_store.check.check import check
 from eyot_store.check.repair import repair
-from eyot_store.check.salvage import RecordOwners, Salvage
+from eyot_store.check.salvage import Salvage
 from eyot_store.environment import counters_key
 from eyot_store.journal.losses import gone_in
 from eyot_store.native import data_at, key_at, nodes_of
 from eyot_store.page_check import BIG
 from eyot_store.pages.errors import PageError
+from eyot_store.pages.lost_commits import stored_anywhere
 from eyot_store.records.record import Counters, encode_record, is_whole, pack_u64, salt_of, seq_of
+from eyot_store.records.record_owners import RecordOwners
 from support.store.paged_store import PAGE, leaves_of, make_paged_store, spoil, tree_of
 from support.store.store import commit, fill, open_inline
 
@@ -168,3 +170,15 @@ def test_a_record_belongs_to_the_stream_whose_checksum_fits(stream: int, seq: in
 def test_what_is_no_record_belongs_to_no_stream(key: bytes, data: bytes) -> None:
     whole = [each for each in STREAMS if is_whole(salt_of(each), key, data)]
     assert RecordOwners(dict.fromkeys(STREAMS)).owner(key, data) == (whole[0] if whole else None)
+
+
+def test_a_sequence_whose_record_is_damaged_is_not_given_again(path: Path) -> None:
+    store = open_inline(path)
+    fill(store, store.streams()[1], 2, payload=b"x" * 9000)
+    store.close()
+    spoil(path, runs_of_messages(path)[602], 0, bytes(PAGE))
+    pages, _ = tree_of(path, 2)
+    assert stored_anywhere(pages, {2: 600}) == {2: 602}
+    assert stored_anywhere(pages, {2: 602}) == {}
+    assert stored_anywhere(pages, {3: 600}) == {}
+    pages.close()
