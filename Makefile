@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 export SPARK_LOCAL_IP ?= 127.0.0.1
 NEEDS := packaging/ensure-packages
 # Three processes, since tests of real processes mostly wait for clocks and disks; the tests of one file run in one of them, one after the other.
-# Slow folders come first, so that all three end at the same time.
+# Slow folders come first, so that all three end at the same time; with them ends the process of the hub's tests.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: trust-walk bench-start bench-fleet bench-hub-history demo-fleet mqtt-kills docs help venv demo test test-debian lint fmt unit slow slow-machine simulate fuzz walkthrough bench bench-compare bench-hub hub-kills hub-wheel hub-cluster hub-cluster-kills hub-dag cuts storm soak damage upgrades power-loss appliance deb deb-emulated apt-repo image image-run reproducible clean packages
@@ -63,13 +63,13 @@ test:  ## everything that CI runs, in processes side by side; PYTEST="tests/unit
 	wait $$packages
 	if [ -n "$(PYTEST)" ]; then exec $(BIN)/python -m pytest -q $(PYTEST); fi
 	mkdir -p build
-	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) --durations=40 tests/fleet tests/interop tests/offline_sync tests/unit \
+	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) --durations=40 tests/interop tests/offline_sync tests/unit \
 		> build/test.log 2>&1 &
 	others=$$!
 	trap 'kill $$others 2>/dev/null || true' EXIT
 	failed=0
 	make --no-print-directory lint
-	$(BIN)/python -m pytest -q --durations=20 tests/hub tests/appliance || failed=1
+	$(BIN)/python -m pytest -q --durations=20 tests/hub tests/appliance tests/fleet || failed=1
 	wait $$others || failed=1
 	trap - EXIT
 	cat build/test.log

@@ -26,6 +26,12 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]
         yield made
 
 
+def streams_of(service: Service, device: str) -> list[tuple[str, int, int]]:
+    """Name, confirmed sequence and backlog of a device's streams, as it has told."""
+    shown = service.json("show", device).get("streams", [])
+    return [(each["name"], each["confirmed_seq"], each["backlog"]) for each in shown]
+
+
 def test_devices_come_are_sourced_and_go(service: Service) -> None:
     assert service.json("check")["system"] == "ok"
     pump, valve = service.device("pump"), service.device("valve")
@@ -41,12 +47,13 @@ def test_devices_come_are_sourced_and_go(service: Service) -> None:
             ) == [2, 3]
         )  # fmt: skip
         assert held
+        eventually(lambda: sorted(service.devices()) == ["pump", "valve"])
+        # What the devices said before they were asked for their messages may say synced, too.
+        eventually(lambda: streams_of(service, "pump") == [("READINGS", 3, 0)])
         eventually(lambda: all(each["state"] == "synced" for each in service.devices().values()))
         found = service.json("ls", "berlin")
         assert [each["name"] for each in found["devices"]] == ["pump"]
         assert found["devices"][0]["labels"] == ["site:berlin"]
-        [stream] = service.json("show", "pump")["streams"]
-        assert (stream["name"], stream["confirmed_seq"], stream["backlog"]) == ("READINGS", 3, 0)
         valve.kill()
         eventually(lambda: service.devices()["valve"]["state"] in ("not linked", "silent"))
         # what is not released stays: its messages may still be needed
