@@ -26,10 +26,10 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]
         yield made
 
 
-def streams_of(service: Service, device: str) -> list[tuple[str, int, int]]:
-    """Name, confirmed sequence and backlog of a device's streams, as it has told."""
+def streams_of(service: Service, device: str) -> list[tuple[str, int | None, int | None]]:
+    """Name, confirmed sequence and backlog of a device's streams, as far as it has told."""
     shown = service.json("show", device).get("streams", [])
-    return [(each["name"], each["confirmed_seq"], each["backlog"]) for each in shown]
+    return [(each["name"], each.get("confirmed_seq"), each.get("backlog")) for each in shown]
 
 
 def test_devices_come_are_sourced_and_go(service: Service) -> None:
