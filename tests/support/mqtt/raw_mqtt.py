@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from dataclasses import dataclass, field
 from typing import Self
@@ -131,8 +132,11 @@ class RawMqtt:
         self.send(encoder.pubcomp(self.level, packet_id))
 
     def disconnect(self) -> None:
-        """DISCONNECT, and close."""
+        """DISCONNECT, and close when the server has: until then nats-server may send what comes next, and repeats it after 30 s only."""
         self.send(encoder.DISCONNECT)
+        with contextlib.suppress(Closed):
+            while True:
+                self.packet()
         self.sock.close()
 
     # -- receiving -----------------------------------------------------------------------------------------------------
