@@ -131,6 +131,8 @@ class LogPart(msgspec.Struct, eq=False):
     #: sequence -> subject, bytes counted
     removed: dict[int, tuple[bytes, int]] = {}
     ranges: list[HiddenRange] = []
+    #: the last sequence that is removed although somebody may want the message; 0: none
+    takes_upto: int = 0
     #: of the log after this part; 0: unchanged
     last_seq: int = 0
     last_ts_ns: int = 0

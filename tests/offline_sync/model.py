@@ -6,7 +6,7 @@ For every stream, be it published to or copied:
 - messages of one origin are in order, under the subject that the copy's configuration says, and none is there twice;
 - what was committed once stays committed;
 - a server says of no copy that it has what it has not (`downstream.py`, what `/eyot/syncz` shows), and calls none synced that lacks
-  something which is stored, or which left before it arrived and was not counted; also in the moment in which a link comes up;
+  something which is stored, or which left before it arrived, and was not counted; also in the moment in which a link comes up;
 - limits take away what they may, and no age before its time, wherever clocks leap;
 - what left a work queue is in its copy, and what left a stream with interest retention in all copies that it knew;
 - queues, subscriptions, timers and hidden consumers stay within bounds.
@@ -293,7 +293,7 @@ class Model:
             self._check_new(reader, copy)
             absent = self.absent(flow, epoch, status.last_seq)
             stored = {identify(payload)[1] for _, payload in all_messages(stream)}
-            lacking = absent & stored - self.regained.get(flow, set())
+            lacking = absent & stored - self.regained.get(flow, set()) - self._named(epoch, status)
             if lacking:
                 raise Violation(f"{node.name} calls {flow} synced, but it has not {few(lacking)}")
             counted = self._counted(absent, flow, epoch)
@@ -312,6 +312,12 @@ class Model:
         mixed = (*flow.place, flow.origin_node) in self.flows.mixed
         renamed = node.domain != node.name  # what its copies had before, they have from another source of theirs
         return flow in self.first and not (mixed or renamed or node.was_restored or reader.was_restored)
+
+    def _named(self, epoch: StreamEpoch, status: SyncStatus) -> set[int]:
+        """What is said never to have arrived. A part of it may still be stored: its removal failed, and the reader was past it."""
+        ranges = [tuple(map(int, each.split("-"))) for one in status.lost for each in one.sequences]
+        acked = self.journals[epoch].acked if ranges else {}
+        return {n for n, seq in acked.items() if any(each[0] <= seq <= each[-1] for each in ranges)}
 
     def absent(self, flow: Flow, epoch: StreamEpoch, upto: int) -> set[int]:
         """What was acknowledged at the origin up to a sequence, is for this copy, and never came there."""
@@ -387,7 +393,7 @@ class Model:
         there = self.holdings.get(flow.place, Holding()).numbers.get(epoch, {})
         journal = self.journals[epoch]
         suspects = {n for n, seq in journal.acked.items() if seq <= status.confirmed_seq and n not in there}
-        false = suspects & self._wanted(flow, epoch) if suspects else suspects
+        false = suspects & self._wanted(flow, epoch) - self._named(epoch, status) if suspects else suspects
         if len(false) > (status.backlog if flow.place in self.skipping else 0):
             raise Violation(
                 f"{node.name} says {flow} is done up to {status.confirmed_seq}, but it has not {few(false)}: {status}"

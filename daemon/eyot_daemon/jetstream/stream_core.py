@@ -248,6 +248,11 @@ class StreamCore:
         except StoreError as failure:
             through(failure)
 
+    @property
+    def commits_under_way(self) -> bool:
+        """Return whether `after_commits` would wait."""
+        return bool(self._in_flight)
+
     def after_commits(self, fn: CommitCallback) -> None:
         """Call `fn` when everything staged so far is through; at once when nothing is under way."""
         if self._in_flight:

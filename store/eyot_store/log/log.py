@@ -90,6 +90,16 @@ class Log:
         """Highest committed sequence: no higher message is on disk; every message up to it is, or was removed."""
         return self.view.committed_seq
 
+    @property
+    def taking_upto(self) -> int:
+        """The last sequence whose removal is under way, for another reason than that nobody needs the message; 0: none."""
+        return max((part.takes_upto for part in self.view.parts), default=0)
+
+    @property
+    def taken(self) -> int:
+        """Number of transactions so far that made such removals."""
+        return self.view.taken
+
     # -- the log as a whole ------------------------------------------------------------------------------------------
 
     def set_config(self, txn: Txn, config: bytes) -> None:

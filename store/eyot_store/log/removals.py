@@ -92,6 +92,8 @@ class LogRemovals:
             for seq, subject, _ in found:
                 self._tell(txn, why, seq, seq, subject)
         part = self._stager.join(txn)
+        if why:
+            part.takes_upto = max(part.takes_upto, found[-1][0])
         run = self._removals(part)
         state = self._view.state
         for seq, subject, size in found:
@@ -250,6 +252,8 @@ class LogRemovals:
         if seq >= self.unconfirmed_from:
             self._tell(txn, why, seq, seq, subject)
         part = self._stager.join(txn)
+        if why:
+            part.takes_upto = max(part.takes_upto, seq)
         self._removals(part).append((pack_u64(seq), size))
         part.removed[seq] = (subject, size)
         self._view.hidden[seq] = part
@@ -293,6 +297,9 @@ class LogRemovals:
         if first and first <= last:
             self._tell(txn, why, first, last, None)
             self._hide_range(txn, first, last)
+            if why:
+                part = self._stager.join(txn)
+                part.takes_upto = max(part.takes_upto, last)
         return before - state.messages
 
     def _hide_range(self, txn: Txn, first: int, last: int) -> None:

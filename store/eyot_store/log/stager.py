@@ -167,6 +167,7 @@ class LogStager:
         """`part` is on disk."""
         view = self._view
         view.parts.remove(part)
+        view.taken += part.takes_upto > 0
         if self._appender is part:
             self._appender = None
         if part.last_seq > view.committed_seq:

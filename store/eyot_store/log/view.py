@@ -21,7 +21,18 @@ class LogView:
     Only the stager, the removals and the application of results write here.
     """
 
-    __slots__ = ("committed_seq", "damaged", "floor", "hidden", "hidden_ranges", "parts", "records", "state", "stream")
+    __slots__ = (
+        "committed_seq",
+        "damaged",
+        "floor",
+        "hidden",
+        "hidden_ranges",
+        "parts",
+        "records",
+        "state",
+        "stream",
+        "taken",
+    )
 
     def __init__(self, stream: str, records: RecordReader, counters: Counters) -> None:
         #: `account/name`, for errors.
@@ -36,6 +47,8 @@ class LogView:
         self.floor = counters.floor
         #: Parts of transactions without a result yet, in the order in which they began.
         self.parts: list[LogPart] = []
+        #: Number of committed transactions that removed what somebody may have wanted.
+        self.taken = 0
         #: Sequence -> the pending part that removes the message; a range purged later may cover it.
         self.hidden: dict[int, LogPart] = {}
         #: Ranges of committed messages that unsettled purges remove.

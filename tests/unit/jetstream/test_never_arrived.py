@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from eyot_daemon.jetstream.consumer.removal_wait import WAIT_S_MAX
 from eyot_daemon.jetstream.downstream.never_arrived import OPEN_MAX
-from eyot_store.errors import StoreError
-from eyot_store.txn import Txn
 from eyot_wire.status import SyncStatus
 from support.jetstream.consumers import Box, ConsumerFixture
 from support.jetstream.damage import damage
+from support.jetstream.full_disk import fill_disk
 
 COPY: dict[str, Any] = {
     "ack_policy": "none",
@@ -199,19 +199,6 @@ def test_what_is_confirmed_after_it_has_gone_arrived(tmp_path: Path) -> None:
     assert (lost(fixture), status(fixture).backlog, status(fixture).confirmed_seq) == ([], 0, 8)
 
 
-def fill_disk(fixture: ConsumerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on no transaction of this fixture's store is committed."""
-    committer: Any = fixture.store._driver._committer  # type: ignore[attr-defined]
-
-    def commit(group: Sequence[Txn]) -> list[StoreError | None]:
-        failures = [StoreError("full", "no space left on device") for _ in group]
-        for txn, failure in zip(group, failures, strict=True):
-            committer._failure_propagation.fail(txn, failure)
-        return list(failures)
-
-    monkeypatch.setattr(committer, "commit", commit)
-
-
 def test_a_copy_that_was_first_met_on_a_full_disk_is_known_after_a_power_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,6 +277,73 @@ def test_a_removal_that_fails_is_not_counted(tmp_path: Path) -> None:
     fixture.broker.flush()
     fixture = fixture.crash()  # type: ignore[assignment]
     assert (lost(fixture), status(fixture).backlog) == ([], 3)
+
+
+def removing_before_a_copy(fixture: ConsumerFixture, monkeypatch: pytest.MonkeyPatch, way: str) -> Box:
+    """A copy was sent 3 of 6 messages, and the removal of what follows is under way on a full disk."""
+    fixture.create()
+    box = asking(fixture, "$JS.S.first")
+    for number in range(6):
+        fixture.publish(b"s.%d" % (number % 2), bytes(800_000))  # three are more than the window
+    fixture.commit()
+    assert box.seqs == [1, 2, 3]
+    fill_disk(fixture, monkeypatch)
+    body = {"whole": b'{"seq":6}', "some": b'{"seq":6,"filter":"s.0"}'}[way]
+    fixture.publish(b"$JS.API.STREAM.PURGE.S", body)
+    fixture.broker.flush()
+    return box
+
+
+def answer_flow_control(fixture: ConsumerFixture, box: Box) -> None:
+    for got in [got for got in box.got if got.reply.startswith(b"$JS.FC.")]:
+        box.got.remove(got)
+        fixture.account.publish(got.reply, origin=fixture.client)
+    fixture.broker.flush()
+
+
+@pytest.mark.parametrize("way", ["whole", "some"])
+def test_what_is_being_removed_is_sent_if_that_fails(tmp_path: Path, way: str) -> None:
+    with pytest.MonkeyPatch.context() as during:
+        fixture = ConsumerFixture(tmp_path)
+        box = removing_before_a_copy(fixture, during, way)
+        answer_flow_control(fixture, box)
+        assert box.seqs == [1, 2, 3], "it waits"
+        fixture.commit()
+    for _ in range(2):
+        confirm(fixture, box)
+    assert (box.seqs, lost(fixture), status(fixture).confirmed_seq) == ([1, 2, 3, 4, 5, 6], [], 6)
+
+
+@pytest.mark.parametrize("after", [3, 4, 6])
+@pytest.mark.parametrize("crashes", [False, True])
+@pytest.mark.parametrize(("way", "passed"), [("whole", (4, 5)), ("some", (5,))])
+def test_what_was_passed_over_since_a_disk_did_not_answer_never_arrives(
+    tmp_path: Path, way: str, passed: tuple[int, ...], crashes: bool, after: int
+) -> None:
+    """Unless the copy asks for it again."""
+    with pytest.MonkeyPatch.context() as during:
+        fixture = ConsumerFixture(tmp_path)
+        box = removing_before_a_copy(fixture, during, way)
+        answer_flow_control(fixture, box)
+        fixture.clock.advance(WAIT_S_MAX)
+        fixture.broker.timers.run_due(fixture.clock.monotonic())
+        fixture.broker.flush()
+        assert box.seqs == [seq for seq in range(1, 7) if seq not in passed]
+        fixture.commit()
+        confirm(fixture, box)
+        assert status(fixture).confirmed_seq < 4, "an answer to this consumer says nothing"
+        if crashes:
+            fixture = fixture.crash()  # type: ignore[assignment]
+        else:
+            fixture.leave(box)
+    box = asking(fixture, "$JS.S.second", after)
+    never = [seq for seq in passed if seq <= after]
+    named = [str(never[0]) if len(never) == 1 else f"{never[0]}-{never[-1]}"] if never else []
+    assert lost(fixture) == ([("purge", len(never), named)] if never else [])
+    assert box.seqs == list(range(after + 1, 7))
+    confirm(fixture, box)
+    fixture.request("STREAM.PURGE.S")
+    assert status(fixture).never_arrived == len(never), "counted once"
 
 
 def test_what_its_filter_does_not_take_is_not_lost_to_it(tmp_path: Path) -> None:

@@ -18,9 +18,11 @@ import msgspec
 from eyot_daemon.jetstream.config.rules import DAEMON_STREAMS, INTERNAL, answered
 from eyot_daemon.jetstream.consumer.acks import Acks
 from eyot_daemon.jetstream.consumer.core import ConsumerCore
+from eyot_daemon.jetstream.consumer.delivery import NEVER
 from eyot_daemon.jetstream.consumer.pull_delivery import PullDelivery
 from eyot_daemon.jetstream.consumer.push_delivery import PushDelivery
 from eyot_daemon.jetstream.consumer.reader import ConsumerReader
+from eyot_daemon.jetstream.consumer.removal_wait import LOOK_AGAIN_S, RemovalWait
 from eyot_daemon.jetstream.consumer.state import ConsumerState, ack_rules
 from eyot_daemon.jetstream.consumer.stored_state import StateWriter, encode_state
 from eyot_daemon.jetstream.sourcing.positions import UpstreamPositions
@@ -94,6 +96,8 @@ class Consumer:
         self._acked_ns = 0
         self._was_paused = False
         self._held = 0  # announcements of its start that are in flight
+        self._removal_wait: RemovalWait | None = None  # few need one
+        self._looks_again_at = NEVER
 
     def __repr__(self) -> str:
         return f"<Consumer {self.path}>"
@@ -407,13 +411,33 @@ class Consumer:
             if self._was_paused:
                 self._was_paused = False
                 self.advisories.paused(self.config.pause_until or "", paused=False)
-            self.delivery.run(now)
+            if self._waits_for_removal(now):
+                self.delivery.sweep(now)
+            else:
+                self.delivery.run(now)
         for given_up in self.state.take_given_up():
             self.acks.forget((given_up.sseq,))
             self.advisories.max_deliveries(given_up.sseq, given_up.deliveries)
             self.writer.acknowledged((), drop=False)
         self.writer.flush(now)
         self._set_timer(now)
+
+    def _waits_for_removal(self, now: float) -> bool:
+        """Return whether what comes next is being removed, and may come back: then it would be passed over."""
+        log, state = self.stream.log, self.state
+        upto, wait = log.taking_upto, self._removal_wait
+        self._looks_again_at = NEVER
+        if upto <= state.delivered_sseq and not (upto and state.queued):
+            self._removal_wait = None
+            return False
+        if wait is None:
+            wait = self._removal_wait = RemovalWait(log.taken, now)
+        if not wait.holds(log.taken, now):
+            return False
+        if self.stream.core.commits_under_way:
+            self.stream.after_commits(lambda _: self.mark())
+        self._looks_again_at = now + LOOK_AGAIN_S
+        return True
 
     def _set_timer(self, now: float) -> None:
         if self.closed:
@@ -423,6 +447,7 @@ class Consumer:
             self.delivery.next_deadline(),
             self.writer.next_deadline,
             self._inactive_at(),
+            self._looks_again_at,
         )
         pause_s = self.pause_left_ns() / 1e9
         if pause_s:

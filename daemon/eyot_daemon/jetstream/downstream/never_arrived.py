@@ -7,6 +7,9 @@ removal itself.
 A message that was never sent never arrives: it counts at once. A message that was sent may have arrived anyway: it
 stays open until the downstream confirms it (it is on flash there), or resumes after an earlier message (it did not
 arrive).
+
+A removal that fails leaves its messages in the stream. A hidden consumer that has gone on behind them meanwhile does
+not send them any more: they never arrive, unless the downstream resumes before them.
 """
 
 from __future__ import annotations
@@ -68,10 +71,14 @@ class Open(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Losses(msgspec.Struct, array_like=True, frozen=True):
-    """The losses of one downstream. `never`: what never arrived, by reason. `sent`: what may have arrived."""
+    """The losses of one downstream. `never`: what never arrived, by reason. `sent`: what may have arrived.
+
+    `passed`: what was not sent, since its removal was under way; then the removal failed.
+    """
 
     never: dict[str, Dropped] = {}
     sent: tuple[Open, ...] = ()
+    passed: tuple[Open, ...] = ()
 
     @property
     def messages(self) -> int:
@@ -86,15 +93,11 @@ class Losses(msgspec.Struct, array_like=True, frozen=True):
 
     def dropped_sent(self, each: Open) -> Losses:
         """Return the losses with a further range that was sent and may have arrived."""
-        sent = [*self.sent, each]
-        if len(sent) > 1:
-            before = sent[-2]
-            if before.why == each.why and before.last + 1 == each.first:
-                sent[-2:] = [Open(each.why, before.first, each.last, before.messages + each.messages)]
-        if len(sent) > OPEN_MAX:
-            a, b = sent[0], sent[1]
-            sent[:2] = [Open(b.why, min(a.first, b.first), max(a.last, b.last), a.messages + b.messages)]
-        return replace(self, sent=tuple(sent))
+        return replace(self, sent=_with(self.sent, each))
+
+    def passed_over(self, each: Open) -> Losses:
+        """Return the losses with a further range that is stored and was not sent."""
+        return replace(self, passed=_with(self.passed, each))
 
     def confirmed(self, seq: int) -> Losses:
         """Note that the downstream has what it was sent up to `seq`."""
@@ -122,11 +125,16 @@ class Losses(msgspec.Struct, array_like=True, frozen=True):
     def asked_after(self, seq: int) -> Losses:
         """Note that the downstream resumes after `seq`: later messages that it was sent did not arrive.
 
-        Earlier ones stay open: it may have them on their way to flash only, and lose them with its power.
+        Earlier ones stay open: it may have them on their way to flash only, and lose them with its power. What it was
+        not sent is sent now, or never.
         """
-        found = self.confirmed(seq)
+        found = replace(self.confirmed(seq), passed=())
+        for each in self.passed:
+            if each.first <= seq:
+                last = min(each.last, seq)
+                found = found.dropped(each.why, each.first, last, min(each.messages, last + 1 - each.first))
         if not found.sent:
-            return self
+            return replace(found, sent=self.sent)
         earlier = [
             each if each.last <= seq else Open(each.why, each.first, seq, each.messages - (each.last - seq))
             for each in self.sent
@@ -135,6 +143,19 @@ class Losses(msgspec.Struct, array_like=True, frozen=True):
         for each in found.sent:
             found = found.dropped(each.why, each.first, each.last, each.messages)
         return replace(found, sent=tuple(earlier))
+
+
+def _with(ranges: tuple[Open, ...], each: Open) -> tuple[Open, ...]:
+    """Return `ranges` with one more, joined with the last if it follows it; at most `OPEN_MAX`."""
+    found = [*ranges, each]
+    if len(found) > 1:
+        before = found[-2]
+        if before.why == each.why and before.last + 1 == each.first:
+            found[-2:] = [Open(each.why, before.first, each.last, before.messages + each.messages)]
+    if len(found) > OPEN_MAX:
+        a, b = found[0], found[1]
+        found[:2] = [Open(b.why, min(a.first, b.first), max(a.last, b.last), a.messages + b.messages)]
+    return tuple(found)
 
 
 def joined(ranges: Iterable[Range], most: int) -> tuple[Range, ...]:
@@ -319,9 +340,8 @@ class NeverArrived:
         """Record a removal by the log: one message on `subject`, or all from `first` to `last`."""
         for key, lacks in self._downstream.lacking(first, last, subject):
             note = self._note(txn)
-            if key not in note.before:
-                sending = self._deliveries.at_present(key)
-                note.before[key] = lacks.first, [state for state in sending if state.delivered_sseq < lacks.first]
+            if key not in note.standing:
+                note.standing[key] = [(state, state.delivered_sseq) for state in self._deliveries.at_present(key)]
             note.add(key, Open(why, lacks.first, lacks.last, lacks.messages), sent=lacks.sent)
 
     def _note(self, txn: Txn) -> _Note:
@@ -368,17 +388,27 @@ class NeverArrived:
             if losses.messages > self._committed.get(key, _NONE).messages:
                 self._log(key, losses)
             self._committed[key] = losses
-        for key, (first, states) in note.before.items() if failure is not None else ():
-            self._stayed(key, first, states)
+        for key, standing in note.standing.items() if failure is not None else ():
+            for state, delivered in standing:
+                self._stayed(key, state, list(note.between(key, delivered, state.delivered_sseq)))
 
-    def _stayed(self, key: bytes, first: int, states: list[Delivered]) -> None:
-        """Make a downstream request again after a failed removal.
+    def _stayed(self, key: bytes, state: Delivered, passed: list[Open]) -> None:
+        """Note what a consumer has passed over of a removal that failed: it does not send that any more.
 
-        The removal began at `first`. A consumer of `states` that skipped the messages meanwhile does not send them any more.
+        The downstream is made to request again.
         """
-        passed = [one for one in self._deliveries.at_present(key) if one in states and one.delivered_sseq >= first]
-        if passed:
-            self._passed_over[key] = passed
+        if not passed:
+            return
+        present = self._deliveries.at_present(key)
+        if key not in self._deliveries.bridges:
+            for one in passed:
+                self._losses[key] = self.of(key).passed_over(one)
+            self._committed[key] = replace(self._committed.get(key, _NONE), passed=self._losses[key].passed)
+            self._unwritten.add(key)
+            self._stream.store.spare_positions.put(self._stream.log.id, LOST_KEY + key, _encode(self._committed[key]))
+        if any(one is state for one in present):
+            before = [one for one in self._passed_over.get(key, ()) if any(one is other for other in present)]
+            self._passed_over[key] = [*before, state]
             self._downstream.request_again(key)
 
     def was_passed_over(self, state: Delivered) -> bool:
@@ -410,8 +440,8 @@ class _Note:
         self.asked: dict[bytes, int] = {}
         self.written: dict[bytes, Losses] = {}
         self.removed: list[tuple[bytes, Open, bool]] = []
-        #: Per downstream: the first removed sequence, and the consumers that had not reached it.
-        self.before: dict[bytes, tuple[int, list[Delivered]]] = {}
+        #: The consumers of each downstream that lacks something of what is removed, and what each had delivered then.
+        self.standing: dict[bytes, list[tuple[Delivered, int]]] = {}
 
     def add(self, key: bytes, each: Open, *, sent: bool) -> None:
         """Messages are removed that the downstream has not confirmed. In a row they are one entry."""
@@ -422,6 +452,13 @@ class _Note:
                 self.removed[-1] = key, Open(each.why, before.first, each.last, messages), sent
                 return
         self.removed.append((key, each, sent))
+
+    def between(self, key: bytes, after: int, upto: int) -> Iterator[Open]:
+        """Yield what is removed between two positions of a consumer, which has passed over it."""
+        for of, each, _ in self.removed:
+            if of == key and after < each.last and each.first <= upto:
+                first = max(each.first, after + 1)
+                yield Open(each.why, first, each.last, min(each.messages, each.last + 1 - first))
 
     def seal(self, txn: Txn) -> None:
         self.whose.seal(txn, self)
