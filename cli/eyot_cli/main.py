@@ -21,7 +21,7 @@ from eyot_cli.terminal.lazy import LazyGroup, Place
 from eyot_cli.terminal.show import print_line
 from eyot_cli.values.paths import FilePath
 from eyot_cli.values.seconds import seconds
-from eyot_wire.program import run_program
+from eyot_wire.program import INTERRUPTED, run_program
 
 FILE = FilePath(exists=True, dir_okay=False)
 #: Every command: where it is, and its line of help
@@ -282,7 +282,7 @@ def _main() -> int:
         wrong.show()
         return wrong.exit_code
     except (click.Abort, KeyboardInterrupt):
-        return 130
+        return INTERRUPTED
     except OutputClosed as closed:
         raise BrokenPipeError from closed
     return code if isinstance(code, int) else 0

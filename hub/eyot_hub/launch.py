@@ -1,15 +1,21 @@
-"""What `eyot-hub` executes: it says what to install where PySpark and its companions are missing, as on a device."""
+"""What `eyot-hub` executes: it says what to install where PySpark and its companions are missing, as on a device.
+
+Loading takes a second. Until then SIGINT ends the process silently, as it ends any program, instead of with a traceback.
+"""
 
 from __future__ import annotations
 
 import importlib
 import sys
 
+from eyot_hub.stopping import ended_by_interrupt
+
 
 def main() -> int:
     """Run `eyot-hub` with the command line; return its exit status."""
     try:
-        command = importlib.import_module("eyot_hub.main")
+        with ended_by_interrupt():
+            command = importlib.import_module("eyot_hub.main")
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if not missing or missing.startswith("eyot_"):

@@ -28,7 +28,8 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from importlib import metadata
@@ -81,8 +82,6 @@ log = logging.getLogger("eyot_hub")
 
 #: How long cancelled rounds may take to end, in seconds.
 ABANDON_S: Final = 20.0
-#: The exit status that a shell reports for a program that SIGINT ended.
-INTERRUPTED: Final = 128 + 2
 WITHOUT_SPARK: Final = ("maintain", "explain", "quality", "replay")
 
 
@@ -97,7 +96,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     if options.log_format == "json":
         for handler in logging.getLogger().handlers:
             handler.setFormatter(JsonFormatter())
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    # py4j raises what it logs as errors, with tracebacks; the rest is for those who debug Spark.
+    logging.getLogger("py4j").setLevel(logging.WARNING if options.log_level == "debug" else logging.CRITICAL)
     show, config = Show(as_json=options.json), None
     try:
         config = load(options.config)
@@ -112,8 +112,6 @@ def _run(arguments: Sequence[str] | None) -> int:
     except ConfigError as error:
         print(f"eyot-hub: {printable(str(error))}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return INTERRUPTED
     except OutputFailed as failed:
         raise failed.error from None
     except (HubError, PySparkException, OSError, DeltaError) as error:  # the last: of a storage that is away, too
@@ -135,30 +133,49 @@ def _cause(config: Config | None, error: Exception) -> str:
     return printable(text)
 
 
+@contextmanager
+def _until_stop(spark: SparkSession, config: Config) -> Iterator[Callable[[], bool]]:
+    """Yield what tells whether a stop has come. A round that fails after that is abandoned, with its cause as a warning.
+
+    Whoever sends the signal to all processes, as `timeout` does, ends Spark in mid-round. The round has no commit then.
+    """
+    stop = stop_on_signal()
+    try:
+        yield stop
+    except OutputFailed:
+        raise
+    except Exception as error:
+        if not stop():
+            raise
+        log.warning("the round was abandoned: %s", _cause(config, error) if usable(spark) else "Spark ended first")
+        log.debug("the round was abandoned", exc_info=error)
+
+
 def _ingest(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
     if config.bronze.format == "parquet":
-        ingest_parquet(spark, config, once=options.once, stop=stop_on_signal(), report=show.batch)
+        with _until_stop(spark, config) as stop:
+            ingest_parquet(spark, config, once=options.once, stop=stop, report=show.batch)
         return 0
     job = Ingest(spark, config)
     try:
-        job.run(
-            once=options.once, report=lambda done: show.value(asdict(done), round_text(done)), stop=stop_on_signal()
-        )
+        with _until_stop(spark, config) as stop:
+            job.run(once=options.once, report=lambda done: show.value(asdict(done), round_text(done)), stop=stop)
     finally:
         job.close()
     return 0
 
 
 def _aggregate(spark: SparkSession, config: Config, options: argparse.Namespace, show: Show) -> int:
-    job, stop = Aggregate(spark, config), stop_on_signal()
-    while not stop():
-        done = job.round()
-        if done.busy or options.once:
-            show.value(asdict(done), aggregate_text(done))
-        if options.once:
-            break
-        if not done.busy:
-            wait(options.every, stop)
+    job = Aggregate(spark, config)
+    with _until_stop(spark, config) as stop:
+        while not stop():
+            done = job.round()
+            if done.busy or options.once:
+                show.value(asdict(done), aggregate_text(done))
+            if options.once:
+                break
+            if not done.busy:
+                wait(options.every, stop)
     return 0
 
 
@@ -286,7 +303,8 @@ def _devices(spark: SparkSession, config: Config, options: argparse.Namespace, s
     from eyot_hub.jobs.devices.devices import SCHEMA, Devices  # pandas, which the other jobs do not need
 
     job = Devices(spark, config)
-    job.run(once=options.once, stop=stop_on_signal(), report=show.batch)
+    with _until_stop(spark, config) as stop:
+        job.run(once=options.once, stop=stop, report=show.batch)
     if options.once:
         rows = sorted(job.table.to_pylist(), key=lambda row: str(row["device"]))
         show.table(rows, SCHEMA.names)
@@ -321,6 +339,7 @@ def _run_all(spark: SparkSession, config: Config, options: argparse.Namespace, s
         report=report,
         cause=partial(_cause, config),
         usable=lambda: usable(spark),
+        stop=stop,
     )
     address = config.run.address
     page = Path(config.run.report_path) if config.run.report_path else None

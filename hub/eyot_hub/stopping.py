@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
@@ -14,15 +15,15 @@ LOOK_S: Final = 0.2  # how often a wait looks for a stop
 
 def stop_on_signal() -> Callable[[], bool]:
     """Let SIGTERM and SIGINT end the job after the current round; return what tells whether one has come."""
-    wanted = threading.Event()
+    came: list[int] = []  # no threading.Event: a second signal within its set() would wait for the first one's lock
 
-    def note(_number: int, _frame: FrameType | None) -> None:
-        wanted.set()
+    def note(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
 
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, note)
         signal.signal(signal.SIGINT, note)
-    return wanted.is_set
+    return lambda: bool(came)
 
 
 def wait(seconds: float, stop: Callable[[], bool]) -> None:
@@ -30,3 +31,18 @@ def wait(seconds: float, stop: Callable[[], bool]) -> None:
     due = time.monotonic() + seconds
     while not stop() and (left := due - time.monotonic()) > 0:
         time.sleep(min(LOOK_S, left))
+
+
+@contextmanager
+def ended_by_interrupt() -> Iterator[None]:
+    """Let SIGINT end the process at once in here, without KeyboardInterrupt."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is not signal.default_int_handler:
+        yield  # SIGINT is ignored, or somebody else's
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # what was done in here has set no handler
+            signal.signal(signal.SIGINT, before)

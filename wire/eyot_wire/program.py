@@ -11,6 +11,8 @@ from eyot_wire.quoting import printable
 
 #: The exit status that a shell reports for a program that SIGPIPE ended.
 CLOSED_PIPE = 128 + 13
+#: The exit status that a shell reports for a program that SIGINT ended.
+INTERRUPTED = 128 + 2
 #: Exit status for a mistake on the command line.
 USAGE = 2
 #: Variables whose values the programs use as text.
@@ -20,7 +22,7 @@ PREFIXES = ("NATS_", "EYOT_")
 def run_program(name: str, main: Callable[[], int], *, failed: int = 1) -> int:
     """Check the command line, run `main` and flush its output; return its exit status.
 
-    Return `CLOSED_PIPE`, silently, when the reader has closed the output (`eyot stream ls | head -1`). Return `failed`, after
+    Return `INTERRUPTED`, silently, when SIGINT ends `main`. Return `CLOSED_PIPE`, silently, when the reader has closed the output (`eyot stream ls | head -1`). Return `failed`, after
     one line on stderr, for any other OSError: a full disk below standard output, or a file that `main` cannot use.
     """
     if sys.stdout is None:  # the program was started with a closed descriptor 1
@@ -33,6 +35,8 @@ def run_program(name: str, main: Callable[[], int], *, failed: int = 1) -> int:
             return main()
         finally:
             sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except BrokenPipeError:
         _drop_output()
         return CLOSED_PIPE

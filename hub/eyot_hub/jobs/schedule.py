@@ -69,8 +69,12 @@ class Schedule:
         report: Callable[[str, Result], None] = lambda _job, _result: None,
         cause: Callable[[Exception], str] = str,
         usable: Callable[[], bool] = lambda: True,
+        stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`report` gets rounds that did something; `usable` says after a failure whether any job can still succeed."""
+        """`report` gets rounds that did something; `usable` says after a failure whether any job can still succeed.
+
+        `stop` says whether a stop has come, which `stop()` may follow later.
+        """
         self.jobs = list(jobs)
         self.stopped = threading.Event()
         self.broken = False  # what all jobs need is gone
@@ -78,6 +82,7 @@ class Schedule:
         self._report = report
         self._cause = cause
         self._usable = usable
+        self._stop = stop
         self._lock = threading.Lock()
         self._states = {job.name: State() for job in self.jobs}
         self._threads = [
@@ -158,7 +163,7 @@ class Schedule:
             state.failed_in_a_row += 1
             state.seconds += seconds
             state.error, state.running = cause, False
-        if self.stopped.is_set():
+        if self.stopped.is_set() or self._stop():
             log.warning("%s: the round was abandoned: %s", job.name, cause, extra={"job": job.name})
             return
         log.error("%s failed: %s", job.name, cause, extra={"job": job.name, "error": cause})

@@ -11,15 +11,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from eyot_hub.errors import DataLoss, OptionError
 from eyot_hub.jobs.aggregate import AggregateRound
 from eyot_hub.jobs.bronze.bronze import Ingest, Round
 from eyot_hub.jobs.schedule import Job, Result
-from eyot_hub.main import INTERRUPTED, _parser, main
+from eyot_hub.main import _parser, main
 from eyot_hub.show import CELL_MAX, Show
+from eyot_wire.program import INTERRUPTED
 
 HUB = """
 [nats]
@@ -98,6 +101,25 @@ def test_a_machine_without_the_extra_hub_is_told_what_to_install(missing: str) -
     assert "Traceback" not in found.stderr
 
 
+_INTERRUPTED_WHILE_LOADING = """
+import os, signal, sys
+from eyot_hub import launch
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "eyot_hub.main":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+sys.exit(launch.main())
+"""
+
+
+def test_an_interrupt_while_loading_is_silent() -> None:
+    ended = subprocess.run([sys.executable, "-c", _INTERRUPTED_WHILE_LOADING], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "")
+
+
 def test_the_list_of_waiting_commands_is_whole() -> None:
     (commands,) = (action.choices for action in _parser()._actions if isinstance(action.choices, dict))
     ending = {name for name, parser in commands.items() if "--once" in parser.format_help()}
@@ -122,6 +144,42 @@ def test_a_signal_ends_a_wait(
     monkeypatch.setattr("eyot_hub.main.Maintenance.round", maintained)
     assert main([command, "-c", config, *WAITING[command]]) == 0
     assert idle.rounds == 1
+
+
+class Ends:
+    """A job whose only round fails with this error, after SIGTERM if it is stopped."""
+
+    def __init__(self, error: Exception, *, stopped: bool) -> None:
+        self.table = Mock(to_pylist=list)
+        self._error = error
+        self._stopped = stopped
+
+    def round(self, *_: Any, **_options: Any) -> Any:
+        if self._stopped:
+            os.kill(os.getpid(), signal.SIGTERM)
+        raise self._error
+
+    run = round
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("command", "job"),
+    [("ingest", "main.Ingest"), ("aggregate", "main.Aggregate"), ("devices", "jobs.devices.devices.Devices")],
+)
+@pytest.mark.parametrize("error", [Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError()])
+@pytest.mark.usefixtures("signals")
+def test_a_stop_that_ends_spark_too_is_no_failure(
+    config: str, command: str, job: str, error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """Of a signal for the whole process group, which ends the JVM in mid-round. Without a stop that is a failure."""
+    Path(config).write_text(Path(config).read_text() + '[fleet]\nsubjects = ["status.>"]\n')
+    for stopped in (True, False):
+        monkeypatch.setattr(f"eyot_hub.{job}", lambda *_, stopped=stopped: Ends(error, stopped=stopped))
+        assert main([command, "-c", config]) == (0 if stopped else 1)
+        assert [record.message for record in caplog.records] == ["the round was abandoned: Spark ended first"]
 
 
 def test_an_interrupted_command_is_silent(

@@ -69,6 +69,16 @@ def test_a_failing_job_is_repeated_and_the_others_go_on() -> None:
     assert not schedule.broken
 
 
+def test_a_round_that_fails_after_a_stop_is_abandoned(caplog: pytest.LogCaptureFixture) -> None:
+    """Before `stop()`, too: a signal for the whole process group ends Spark at once."""
+    for stopped in (True, False):
+        work = Work(ValueError("no Spark"))
+        schedule = Schedule([work.job("bad")], usable=lambda: False, stop=lambda stopped=stopped: stopped)
+        schedule.once()
+        assert schedule.broken is not stopped
+    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
+
+
 def test_back_off_doubles_up_to_its_limit() -> None:
     work = Work(*[ValueError("x")] * 6)
     job = work.job("bad")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,20 @@ def test_settings_of_spark_submit_win(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = dict(call.args for call in builder.config.call_args_list)
     assert chosen["spark.cores.max"] == "2"
     assert not {name for name, _ in submitted} & set(chosen)
+
+
+def test_an_interrupt_while_spark_starts_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """KeyboardInterrupt would let PySpark remove what the JVM needs for its start, and the JVM would stay."""
+    builder = MagicMock()
+    builder.appName.return_value = builder.config.return_value = builder
+    builder.getOrCreate.side_effect = lambda: signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(sessions, "SparkSession", Mock(builder=builder))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert session("eyot-hub fleet") == signal.SIG_DFL
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_without_java(tmp_path: Path) -> None:

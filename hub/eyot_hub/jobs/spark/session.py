@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from eyot_hub.errors import HubError
 from eyot_hub.source import JetStreamDataSource
+from eyot_hub.stopping import ended_by_interrupt
 
 _CORES: Final = os.cpu_count() or 1
 _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.json")
@@ -60,7 +61,9 @@ def session(app_name: str, settings: Mapping[str, str] | None = None) -> SparkSe
         if name not in given:
             builder = builder.config(name, value)
     try:
-        return builder.getOrCreate()
+        # PySpark that is interrupted removes the folder where a JVM tells its port. A JVM that starts does not end without it.
+        with ended_by_interrupt():
+            return builder.getOrCreate()
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise

@@ -41,7 +41,7 @@ def run_query(
         try:
             return _run(writer, stop, report)
         except StreamingQueryException as failure:
-            if not left or SLOW_START not in str(failure):
+            if not left or stop() or SLOW_START not in str(failure):
                 raise
             log.warning("the query is started again: %s", SLOW_START)
 
