@@ -18,15 +18,16 @@ from eyot_sync.sourcing.phase import TRANSITIONS, Phase
 from support.links.origin_model import FULL, ModelOrigin
 from support.links.source_consumers import Run, answered, make_source_consumer
 
+#: A link mostly works: sessions are long enough for messages to be lost in the middle of them.
 STEPS = (
-    "publish", "publish", "respond", "send", "send", "receive", "receive", "commit", "commit",
-    "lose", "fail", "crash", "cut", "restore", "expire", "publish_amid", "refuse",
+    ("publish",) * 4 + ("respond",) * 14 + ("send",) * 12 + ("receive",) * 12 + ("commit",) * 6 + ("restore",) * 6
+    + ("lose",) * 4 + ("fail", "crash", "cut", "expire", "publish_amid", "refuse")
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("mirror", [False, True])
-@settings(max_examples=500, deadline=None)
-@given(seed=st.integers(0, 2**32), steps=st.lists(st.sampled_from(STEPS), max_size=120))
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 2**32), steps=st.lists(st.sampled_from(STEPS), min_size=40, max_size=120))
 def test_exactly_once_in_order_whatever_happens(mirror: bool, seed: int, steps: list[str]) -> None:
     run = Run(seed, mirror=mirror)
     run.publish()

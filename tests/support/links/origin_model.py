@@ -37,6 +37,8 @@ class ModelConsumer:
     consumer_seq: int = 0
     unanswered: int = 0
     flow_id: int = 0
+    #: The flow-control request whose answer it waits for.
+    awaited: bytes = b""
 
 
 @dataclass
@@ -138,19 +140,21 @@ class ModelOrigin:
 
     def flow_control(self, consumer: ModelConsumer) -> tuple[bytes, bytes, bytes, bytes]:
         consumer.flow_id += 1
-        reply = f"$JS.FC.ORIGIN.{consumer.name}.{consumer.flow_id}".encode()
-        return reply, b"", b"NATS/1.0 100 FlowControl Request\r\n\r\n", b""
+        consumer.awaited = f"$JS.FC.ORIGIN.{consumer.name}.{consumer.flow_id}".encode()
+        return consumer.awaited, b"", b"NATS/1.0 100 FlowControl Request\r\n\r\n", b""
 
     def heartbeat(self, consumer: ModelConsumer) -> tuple[bytes, bytes, bytes, bytes]:
         header = (
-            f"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: {consumer.consumer_seq}\r\nNats-Last-Stream: 1\r\n\r\n"
-        )
-        return b"", b"", header.encode(), b""
+            f"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: {consumer.consumer_seq}\r\nNats-Last-Stream: 1\r\n"
+        ).encode()
+        if consumer.awaited:
+            header += b"Nats-Consumer-Stalled: %b\r\n" % consumer.awaited
+        return b"", b"", header + b"\r\n", b""
 
     def answered(self, subject: bytes) -> None:
         for consumer in self.consumers.values():
-            if subject == f"$JS.FC.ORIGIN.{consumer.name}.{consumer.flow_id}".encode():
-                consumer.unanswered = 0
+            if subject == consumer.awaited:
+                consumer.unanswered, consumer.awaited = 0, b""
 
 
 @dataclass

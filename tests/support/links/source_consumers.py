@@ -48,8 +48,9 @@ class Run:
         self.wire.restore(self.now)
 
     def step(self, what: str) -> None:
-        self.now += self.chance.choice((0.01, 0.1, 1.0, 6.0))
-        getattr(self, what)()
+        self.now += self.chance.choices((0.01, 0.1, 0.3, 1.0, 6.0), (10, 6, 4, 1, 1))[0]
+        for _ in range(self.chance.randint(1, 3) if what in ("respond", "send") else 1):
+            getattr(self, what)()
         self.wire.do(self.wire.source_consumer.tick(self.now), self.now)
         self.wire.gather(self.now)
 
@@ -73,7 +74,7 @@ class Run:
                 continue
             message = self.origin.deliver(consumer)
             self.wire.under_way.append((deliver, message or self.origin.heartbeat(consumer)))
-            if consumer.unanswered >= 3:
+            if consumer.unanswered >= 3 and not consumer.awaited:
                 self.wire.under_way.append((deliver, self.origin.flow_control(consumer)))
 
     def receive(self) -> None:
