@@ -98,6 +98,8 @@ async def test_a_stream_waits_for_its_window(autojump_clock: trio.testing.MockCl
         asked = [task.source_consumer.progress.requests for task in fixture.hub.sourcing.tasks()]
         await trio.sleep(60)
         assert fixture.last_seq(fixture.hub, "ALL") == 0
+        lags = {task.stream.name: task.report.info().lag for task in fixture.hub.sourcing.tasks()}
+        assert lags == {"ALL": 100, "NOWS": 0}, "the leaf says what it holds back"
         waited_s = 60 + await fixture.until(lambda: fixture.last_seq(fixture.hub, "ALL") == 100, 3600)
         assert 28 * 60 < waited_s < 31 * 60
         await trio.sleep(11 * 60)

@@ -98,9 +98,14 @@ def interest_of(account: "Account") -> DeliverInterest:
     return found
 
 
-def idle_heartbeat(cseq: int, sseq: int, stalled_on: bytes = b"") -> bytes:
-    """Return the header of a heartbeat: the last delivery, and the flow-control subject whose answer is awaited, if any."""
+def idle_heartbeat(cseq: int, sseq: int, stalled_on: bytes = b"", held: int = 0) -> bytes:
+    """Return the header of a heartbeat: the last delivery, and the flow-control subject whose answer is awaited, if any.
+
+    `held`: number of messages that are held back, for a mirror or source.
+    """
     header = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n" % (cseq, sseq)
     if stalled_on:
         header += b"Nats-Consumer-Stalled: %b\r\n" % stalled_on
+    if held:
+        header += b"Nats-Pending-Messages: %d\r\n" % held
     return header + b"\r\n"

@@ -66,6 +66,7 @@ RETRY_FIRST_S = 1.0
 RETRY_MAX_S = 30.0
 
 _LAST_CONSUMER = b"Nats-Last-Consumer"
+_PENDING = b"Nats-Pending-Messages"
 _STALLED = b"Nats-Consumer-Stalled"
 
 
@@ -142,7 +143,7 @@ class SourceConsumer:
             case Phase.REQUESTED:
                 return self._requested_at + RESPONSE_WITHIN_S
             case Phase.VERIFYING:
-                return min(self._stalled_at, self.verifier.deadline)
+                return self.verifier.deadline
             case Phase.ACTIVE:
                 return self._stalled_at
             case Phase.STOPPED:
@@ -199,7 +200,7 @@ class SourceConsumer:
                 return self._ask(now)
             case Phase.REQUESTED:
                 return self._wait(now, trouble.problem("the origin did not answer"))
-            case Phase.VERIFYING if now >= self.verifier.deadline:
+            case Phase.VERIFYING:
                 self.verifier.give_up()
                 return self._assess(now)
             case _:
@@ -288,9 +289,6 @@ class SourceConsumer:
                 self._enter(Phase.ACTIVE)
                 return self._go_on()
             case Pause(why, lag):
-                resume.last = self.verifier.asked
-                self.progress.last_seq = resume.last.seq
-                self._batch.clear()
                 self.progress.lag = max(1, lag)
                 return self._wait(now, why)
             case Restart():
@@ -475,7 +473,8 @@ class SourceConsumer:
         stalled = headers.get(header, _STALLED)
         if stalled and self.request.is_from(_asks_for(stalled)):
             return self._answer(stalled)
-        self.progress.lag = 0
+        # An Eyot origin that holds messages back (its policies, a rate) says how many.
+        self.progress.lag = parse_uint(headers.get(header, _PENDING) or b"0") or 0
         return []
 
     def _answer(self, subject: bytes) -> list[Action]:

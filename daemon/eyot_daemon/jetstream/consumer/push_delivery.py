@@ -482,7 +482,8 @@ class PushDelivery(Delivery):
             return
         state, flow = self.state, self.flow
         stalled_on = flow.awaited if flow is not None else b""
-        header = idle_heartbeat(state.delivered_cseq, state.delivered_sseq, stalled_on)
+        held = self.reader.pending(state.delivered_sseq) if self.consumer.config.direct or self._flow_acks else 0
+        header = idle_heartbeat(state.delivered_cseq, state.delivered_sseq, stalled_on, held)
         self.account.publish(self._subject, header=header)
         self._last_sent = now
         if self._flow_acks:
