@@ -6,8 +6,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from io import BufferedIOBase
 from pathlib import Path
@@ -27,6 +27,7 @@ from nats.js.errors import (
 from nats.js.object_store import ObjectStore
 
 from eyot_cli.buckets.changes import change_bucket
+from eyot_cli.buckets.putting import put_object
 from eyot_cli.connection.answers import tell
 from eyot_cli.connection.refusals import in_bucket, no_bucket
 from eyot_cli.connection.target import Target
@@ -220,8 +221,10 @@ def put(
         raise Failure(f"{file}: {error.strerror}") from error
 
     async def send(client: Client) -> ObjectInfo:
-        async with _bucket(target, client, bucket) as store:
-            return await store.put(name, cast("BufferedIOBase", data), replace(meta, name=name))
+        with _in_words(bucket):
+            return await put_object(
+                target, client, bucket, name, cast("BufferedIOBase", data), replace(meta, name=name)
+            )
 
     with data:
         info = target.with_client(send)
@@ -366,8 +369,15 @@ def seal(target: Target, bucket: str, force: bool) -> None:
 @asynccontextmanager
 async def _bucket(target: Target, client: Client, bucket: str) -> AsyncIterator[ObjectStore]:
     """Open a bucket; what is missing in it is said in words."""
-    try:
+    with _in_words(bucket):
         yield await target.jetstream(client).object_store(bucket)
+
+
+@contextmanager
+def _in_words(bucket: str) -> Iterator[None]:
+    """Say in words what is missing in a bucket."""
+    try:
+        yield
     except BucketNotFoundError:
         raise no_bucket("object", bucket) from None
     except (ObjectNotFoundError, ObjectDeletedError):

@@ -11,6 +11,7 @@ from nats.aio.client import Client
 from eyot_cli.connection.target import Target
 from eyot_cli.jetstream.api import ask
 from eyot_cli.jetstream.stored import Stored, get_stored, in_order, print_stored, stored_of
+from eyot_cli.jetstream.subject_counts import count_by_subject
 from eyot_cli.terminal.show import count, names_option, print_json, print_names, print_raw, print_table, raw_option
 from eyot_cli.terminal.translating import Translation, translate_option
 from eyot_cli.values.ages import age_ns
@@ -99,20 +100,7 @@ def view(
 @click.pass_obj
 def subjects(target: Target, name: str, subject: str, sort: str, reverse: bool, names: bool) -> None:
     """List the subjects of NAME, and how many messages each has."""
-
-    async def every(client: Client) -> dict[str, int]:
-        found: dict[str, int] = {}
-        while True:
-            body = {"subjects_filter": subject, "offset": len(found)}
-            page = await ask(target, client, f"STREAM.INFO.{name}", body)
-            more = page["state"].get("subjects") or {}
-            if not more:
-                return found
-            found |= more
-            if len(found) >= (page.get("total") or 0):
-                return found
-
-    found = target.with_client(every)
+    found = target.with_client(lambda client: count_by_subject(target, client, name, subject))
     by_name = sort in ("name", "subjects")
     order = sorted(found, key=lambda each: each if by_name else (found[each], each), reverse=reverse)
     if names:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
@@ -38,7 +38,12 @@ class ObjectRecord(msgspec.Struct, frozen=True):
 
 async def list_objects(target: Target, client: Client, bucket: str) -> dict[str, ObjectRecord]:
     """Return the objects of a bucket by their names; what is no record of an object is passed over."""
-    found: dict[str, ObjectRecord] = {}
+    async with aclosing(read_records(target, client, bucket)) as records:
+        return {record.name: record async for record in records if record is not None and not record.deleted}
+
+
+async def read_records(target: Target, client: Client, bucket: str) -> AsyncGenerator[ObjectRecord | None, None]:
+    """Yield the records of a bucket, also of deleted objects; None for what is no record. Raises Failure without the bucket."""
     subject = f"$O.{bucket}.M.>"
     read = in_order(target, client, f"OBJ_{bucket}", subject, policy=DeliverPolicy.LAST_PER_SUBJECT)
     try:
@@ -47,12 +52,11 @@ async def list_objects(target: Target, client: Client, bucket: str) -> dict[str,
                 try:
                     record = msgspec.json.decode(message.data, type=ObjectRecord)
                 except (msgspec.MsgspecError, RecursionError):
-                    continue
-                if not record.deleted:
-                    found[record.name] = record
+                    yield None
+                else:
+                    yield record
     except NotFoundError:
         raise no_bucket("object", bucket) from None
-    return found
 
 
 async def read_object(

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
+from nats.errors import Error as NatsError
 
+from eyot_cli.buckets.putting import put_object
 from eyot_cli.connection.answers import tell
 from eyot_cli.terminal.failure import Failure
 from eyot_cli.terminal.private_files import write_private
@@ -18,6 +20,7 @@ from eyot_cli.terminal.show import print_json, print_table, size
 from eyot_cli.upgrade.bucket import ObjectRecord, list_objects
 from eyot_cli.upgrade.fetching import fetch_package
 from eyot_cli.upgrade.install.places import Places
+from eyot_cli.upgrade.leftovers import remove_leftovers
 from eyot_cli.upgrade.manifest import NAME_RULE, PACKAGE, SUFFIX, Manifest, shown_time
 from eyot_cli.upgrade.offered import Offered, read_offered
 from eyot_cli.upgrade.package import Package, read_package
@@ -38,6 +41,7 @@ from eyot_cli.upgrade.versions import compare
 from eyot_cli.values.ages import age_ns
 from eyot_cli.values.names import bucket_name
 from eyot_cli.values.paths import FilePath
+from eyot_wire.quantities import counted
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -169,7 +173,7 @@ def _release_of(version: str) -> str:
 def publish(target: Target, bucket: str, package: Path, keys: Path | None) -> None:
     """Store PACKAGE and PACKAGE.signed in BUCKET.
 
-    A package that is there already is not sent again.
+    A package that is there already is not sent again. What a put that was killed an hour ago has left in BUCKET is removed.
     """
     if target.is_elsewhere:
         raise Failure(
@@ -184,20 +188,25 @@ def publish(target: Target, bucket: str, package: Path, keys: Path | None) -> No
     if found != Package(manifest.package, manifest.version, manifest.architecture, manifest.sha256, manifest.size):
         raise Failure(f"{package}{SUFFIX} is the manifest of another file: eyot upgrade sign {package}")
 
-    async def send(client: Client) -> bool:
+    async def send(client: Client) -> tuple[bool, int | None]:
         there = (await list_objects(target, client, bucket)).get(manifest.object_name)
         is_new = not _is_there(there, found, bucket)
-        store = await target.jetstream(client).object_store(bucket)
         if is_new:
             with package.open("rb") as file:
-                await store.put(manifest.object_name, file)
+                await put_object(target, client, bucket, manifest.object_name, file)
         # The manifest comes last: a mirror that has it has the package, too.
-        await store.put(manifest.object_name + SUFFIX, signed)
-        return is_new
+        await put_object(target, client, bucket, manifest.object_name + SUFFIX, signed)
+        try:
+            return is_new, await remove_leftovers(target, client, bucket)
+        except (Failure, NatsError, TimeoutError):  # of a user who may put, and no more
+            return is_new, None
 
-    is_new = target.with_client(send)
+    is_new, removed = target.with_client(send)
     text = f"{manifest.object_name}: open to {', '.join(manifest.rings)} until {shown_time(manifest.expires)}"
-    tell(target, {"name": manifest.object_name, "package_sent": is_new, "rings": manifest.rings}, text)
+    if removed:
+        text += f"; {counted(removed, 'chunk')} of broken puts removed"
+    done = {"name": manifest.object_name, "package_sent": is_new, "rings": manifest.rings, "chunks_removed": removed}
+    tell(target, done, text)
 
 
 def _signed_file(package: Path) -> bytes:

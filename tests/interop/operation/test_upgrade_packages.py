@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -112,6 +115,20 @@ class Fleet:
         assert list(self.output.iterdir()) == []
 
 
+def interrupted_at(number: int) -> Callable[..., Awaitable[Any]]:
+    """Return `JetStreamContext.publish` which sends SIGINT with this message, and waits."""
+    publish, sent = JetStreamContext.publish, itertools.count(1)
+
+    async def publish_until(context: JetStreamContext, *arguments: Any, **options: Any) -> Any:
+        acknowledgement = await publish(context, *arguments, **options)
+        if next(sent) == number:
+            signal.raise_signal(signal.SIGINT)
+            await asyncio.sleep(WAIT_S)
+        return acknowledgement
+
+    return publish_until
+
+
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeafPair]:
     with LeafPair("eyotd", "eyotd", tmp_path_factory.mktemp("pair")) as made:
@@ -154,6 +171,37 @@ def test_a_package_reaches_the_devices_ring_by_ring(fleet: Fleet) -> None:
     text = fleet.does(fleet.hub, "upgrade", "ls", fleet.bucket)
     assert "canary, field" in text
     assert "(not verified)" in text
+
+
+def test_what_broken_puts_left_is_removed(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a put that was killed: later, since it may still be under way. An interrupted one removes its chunks by itself."""
+    package = make_package(fleet.folder, VERSION, content=CONTENT)
+
+    async def leave(js: JetStreamContext) -> None:
+        for _ in range(3):
+            await js.publish(f"$O.{fleet.bucket}.C.KILLED", b"chunk")
+        await js.publish(f"$O.{fleet.bucket}.M.x", b"no record")
+
+    async def chunks(js: JetStreamContext) -> dict[str, int]:
+        state = (await js.stream_info(f"OBJ_{fleet.bucket}", subjects_filter=f"$O.{fleet.bucket}.C.>")).state
+        return state.subjects or {}
+
+    async def forget(js: JetStreamContext) -> None:
+        await js.purge_stream(f"OBJ_{fleet.bucket}", subject=f"$O.{fleet.bucket}.M.x")
+
+    fleet.ask(fleet.hub, leave)
+    with monkeypatch.context() as patch:  # the second chunk is not acknowledged before SIGINT
+        patch.setattr("nats.js.JetStreamContext.publish", interrupted_at(2))
+        assert fleet.run(fleet.hub, "object", "put", fleet.bucket, str(package)).code == 130
+    assert list(fleet.ask(fleet.hub, chunks).values()) == [3]
+    removed = fleet.publish(package, "--ring", "field")["chunks_removed"]
+    monkeypatch.setattr("eyot_cli.upgrade.leftovers.ENDED_AFTER", timedelta())
+    beside_no_record = fleet.publish(package, "--ring", "field")["chunks_removed"]
+    fleet.ask(fleet.hub, forget)
+    assert (removed, beside_no_record) == (0, 0)
+    assert fleet.publish(package, "--ring", "field")["chunks_removed"] == 3
+    assert len(fleet.ask(fleet.hub, chunks)) == 2
+    assert fleet.fetch().code == 0
 
 
 def test_what_another_key_signed_is_not_installed(fleet: Fleet) -> None:
