@@ -16,7 +16,7 @@ import click
 from eyot_cli.connection.anywhere import take_anywhere
 from eyot_cli.connection.target import AT_ONCE, DEFAULT_CONTROL, DEFAULT_SERVER, Target, TlsFiles
 from eyot_cli.terminal.completion import ASKED_BY
-from eyot_cli.terminal.failure import Failure, OutputClosed
+from eyot_cli.terminal.failure import Failure
 from eyot_cli.terminal.lazy import LazyGroup, Place
 from eyot_cli.terminal.show import print_line
 from eyot_cli.values.paths import FilePath
@@ -283,8 +283,6 @@ def _main() -> int:
         return wrong.exit_code
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except OutputClosed as closed:
-        raise BrokenPipeError from closed
     return code if isinstance(code, int) else 0
 
 

@@ -52,6 +52,7 @@ PAGES_MAX: Final = 1_000_000
     "-c", "--config", "path", default=DEFAULT_CONFIG, envvar="EYOT_FLEET_CONFIG", help="the configuration file"
 )
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
+@click.version_option(package_name="eyot")
 @click.pass_context
 def cli(context: click.Context, path: str, as_json: bool) -> None:
     """Know every device of a fleet, and what it should be."""

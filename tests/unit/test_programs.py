@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from eyot_wire.program import CLOSED_PIPE
 
 Program = tuple[str, Callable[[], int]]
 SCRIPTS = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["scripts"]
@@ -42,6 +45,28 @@ def test_a_full_disk_below_the_output_is_told(
         assert _status(main) in (1, 2)
         sys.stdout.flush()
     assert capsys.readouterr().err == f"{name}: No space left on device\n"
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+@pytest.mark.parametrize("writes_through", [False, True])
+def test_a_closed_pipe_ends_a_program_silently(
+    program: Program,
+    option: str,
+    writes_through: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As SIGPIPE ends others: `eyot --help | true`."""
+    name, main = program
+    monkeypatch.setattr("sys.argv", [name, option])
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb", buffering=0) as pipe:
+        raw = pipe if writes_through else io.BufferedWriter(pipe)
+        monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, "utf-8", write_through=writes_through))
+        assert _status(main) == CLOSED_PIPE
+        sys.stdout.flush()
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("is_variable", [False, True])

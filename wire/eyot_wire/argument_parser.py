@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import IO
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """A parser whose help fails where it cannot be written. argparse's own help passes over that."""
+    """A parser whose help and version fail where they cannot be written. argparse itself passes over that."""
 
-    def print_help(self, file: IO[str] | None = None) -> None:  # type: ignore[override]
-        """Write the help to `file`, without one to standard output. Raises OSError."""
-        print(self.format_help(), end="", file=file)
+    def _print_message(self, message: str, file: IO[str] | None = None) -> None:  # type: ignore[override]
+        """Write a text of argparse's to `file`. Raises OSError when that is standard output."""
+        if file is sys.stdout:
+            print(message, end="", file=file)
+        else:
+            super()._print_message(message, file)

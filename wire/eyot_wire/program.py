@@ -27,6 +27,7 @@ def run_program(name: str, main: Callable[[], int], *, failed: int = 1) -> int:
     """
     if sys.stdout is None:  # the program was started with a closed descriptor 1
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - open as long as the program runs
+    output = sys.stdout
     if wrong := not_utf8(sys.argv[1:], os.environ):
         _complain(f"{name}: {wrong}")
         return USAGE
@@ -38,6 +39,12 @@ def run_program(name: str, main: Callable[[], int], *, failed: int = 1) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
+        _drop_output()
+        return CLOSED_PIPE
+    except SystemExit:
+        # click takes a closed pipe for itself: it sets another standard output, and ends with status 1.
+        if sys.stdout is output:
+            raise
         _drop_output()
         return CLOSED_PIPE
     except OSError as error:

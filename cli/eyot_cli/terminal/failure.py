@@ -13,7 +13,3 @@ class Failure(Exception):
 
 class NoSuchPage(Failure):
     """The daemon does not have the page that was asked for."""
-
-
-class OutputClosed(Exception):
-    """Nobody reads standard output any more. `BrokenPipeError` itself would not pass click, which exits with status 1."""

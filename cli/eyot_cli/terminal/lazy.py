@@ -10,7 +10,6 @@ import click
 from click.shell_completion import CompletionItem
 
 from eyot_cli.terminal import aliases
-from eyot_cli.terminal.failure import OutputClosed
 
 
 class Place(NamedTuple):
@@ -89,13 +88,6 @@ class LazyGroup(AliasGroup):
     def _line(self, name: str) -> str:
         assert isinstance(self.commands, LazyCommands)
         return self.commands.line(name)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Raises OutputClosed when nobody reads standard output any more."""
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError as error:
-            raise OutputClosed from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 
 import msgspec
@@ -73,6 +74,7 @@ def command_line() -> ArgumentParser:
         "what it last committed is verified.",
     )
     parser.add_argument("directory", type=Path, help="the store, or the store_dir that it is in")
+    parser.add_argument("--version", action="version", version=f"eyot-check {metadata.version('eyot')}")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument(
         "--key-file", type=Path, help="the key of an encrypted store; without it only checksums are verified"

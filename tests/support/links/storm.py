@@ -37,6 +37,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
 
+from eyot_wire.quantities import counted
 from offline_sync.planted import PLANTS
 from support.links.link import Link
 from support.links.storm_ends import CLUSTER, End, pair
@@ -481,7 +482,7 @@ def main() -> int:
                 for other in left:
                     other.cancel()
     failed = sum(bool(each.wrong) for each in runs)
-    print(f"{len(runs)} runs, {time.monotonic() - begun:.0f} s, {failed} with something wrong")
+    print(f"{counted(len(runs), 'run')}, {time.monotonic() - begun:.0f} s, {failed} with something wrong")
     return int(not failed) if options.plant else int(bool(failed))
 
 
