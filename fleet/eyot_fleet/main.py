@@ -27,7 +27,7 @@ from eyot_fleet.group_summary import GroupSummary, summaries
 from eyot_fleet.rollout import Rollout
 from eyot_fleet.rollout_commands import rollout
 from eyot_fleet.show import HEADS, device_row, moment, print_json, print_table
-from eyot_wire.program import run_program
+from eyot_wire.program import INTERRUPTED, run_program
 from eyot_wire.quantities import counted
 from eyot_wire.quoting import printable
 from eyot_wire.untrusted import decode_json
@@ -528,5 +528,11 @@ def main() -> int:
 
 
 def _main() -> int:
-    cli(prog_name="eyot-fleet")
-    raise AssertionError("click ends the program itself")
+    try:
+        code = cli.main(prog_name="eyot-fleet", standalone_mode=False)
+    except click.ClickException as wrong:
+        wrong.show()
+        return wrong.exit_code
+    except click.Abort:
+        return INTERRUPTED
+    return code if isinstance(code, int) else 0

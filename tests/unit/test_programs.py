@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from eyot_wire.program import CLOSED_PIPE
+from eyot_wire.program import CLOSED_PIPE, INTERRUPTED
 
 Program = tuple[str, Callable[[], int]]
 SCRIPTS = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["scripts"]
@@ -67,6 +67,22 @@ def test_a_closed_pipe_ends_a_program_silently(
         assert _status(main) == CLOSED_PIPE
         sys.stdout.flush()
     assert capsys.readouterr().err == ""
+
+
+class InterruptedOutput(io.StringIO):
+    def write(self, _text: str) -> int:
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_ends_a_program_silently(
+    program: Program, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """But for the line that click ends, after the terminal's ^C."""
+    name, main = program
+    monkeypatch.setattr("sys.argv", [name, "--help"])
+    monkeypatch.setattr("sys.stdout", InterruptedOutput())
+    assert _status(main) == INTERRUPTED
+    assert capsys.readouterr().err in ("", "\n")
 
 
 @pytest.mark.parametrize("is_variable", [False, True])
