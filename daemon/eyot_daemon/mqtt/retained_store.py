@@ -23,6 +23,7 @@ from eyot_wire.subject import is_literal, matches
 
 if TYPE_CHECKING:
     from eyot_daemon.jetstream.stream.stream import Stream
+    from eyot_daemon.jetstream.stream_core import CommitCallback
     from eyot_daemon.turn.timers import TimerHandle
     from eyot_store import StoredMessage
 
@@ -260,32 +261,44 @@ class Retained:
         self._timer = core.timers.call_later(left_s, self._expire)
 
     def _expire(self) -> None:
-        """Remove at most a slice of expired messages."""
+        """Remove at most a slice of expired messages; what the store does not remove is due again soon."""
         self._timer = None
         now_ns = self.stream.core.clock.now_ns()
-        try:
-            self.remove(list(self._expired(now_ns)))
-        except StoreError as failure:
+        due = list(self._take_due(now_ns))
+
+        def settled(failure: StoreError | None) -> None:
+            if failure is None:
+                return
             log.warning("Expired retained messages stay for now: %s", failure)
+            for each in due:
+                heapq.heappush(self._due, each)
             self._schedule(RETRY_S)
+
+        try:
+            self.remove(list(self._expired(due, now_ns)), settled)
+        except StoreError as failure:
+            settled(failure)
             return
         self._schedule()
 
-    def _expired(self, now_ns: int) -> Iterator[int]:
+    def _take_due(self, now_ns: int) -> Iterator[tuple[int, bytes]]:
         for _ in range(SLICE_MESSAGES):
             if not self._due or self._due[0][0] > now_ns:
                 return
-            subject = heapq.heappop(self._due)[1]
+            yield heapq.heappop(self._due)
+
+    def _expired(self, due: Sequence[tuple[int, bytes]], now_ns: int) -> Iterator[int]:
+        for _, subject in due:
             seq = self.stream.log.last_committed_for(subject)
             message = self.stream.log.get_readable(seq) if seq else None
             if message is not None and 0 < expires_ns(message.header) <= now_ns:
                 yield seq
 
-    def remove(self, seqs: Sequence[int]) -> None:
-        """Remove messages by their sequences. Raises StoreError."""
+    def remove(self, seqs: Sequence[int], settled: CommitCallback = lambda _: None) -> None:
+        """Remove messages by their sequences; `settled` gets the result, if there are any. Raises StoreError."""
         if not seqs or not self.stream.live:
             return
-        batch = Batch()
+        batch = Batch(then=[settled])
         with self.stream.staging() as txn:
             batch.removed = [seq for seq in seqs if self.stream.log.remove(txn, seq)]
         if txn.parts:
