@@ -58,15 +58,18 @@ def test_a_source_copies_the_new_life_of_its_origin_from_its_beginning() -> None
     origin.recreate()
     for number in range(200):
         origin.publish(b"m%d" % number)
-    wire = resumed(origin, mirror=False, last=OriginPosition(100), identity="2026-01-01T00:00:00Z")
+    wire = resumed(origin, mirror=False, last=OriginPosition(100, 100_000), identity="2026-01-01T00:00:00Z")
     assert wire.source_consumer.phase is Phase.ACTIVE
     assert [consumer.next_seq for consumer in origin.consumers.values()] == [1]
+    progress = wire.source_consumer.progress
+    assert (progress.last_seq, progress.committed_seq, wire.source_consumer.resume.newest_ns) == (0, 0, 0)
     assert wire.source_consumer.identity == origin.created
     assert "was re-created" in wire.source_consumer.progress.note
 
 
-def test_a_batch_of_the_former_epoch_that_fails_says_nothing_of_the_new_one() -> None:
-    """It is still on its way to a slow flash when the origin, created again, has answered; only its first message is stored."""
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_batch_of_the_former_epoch_says_nothing_of_the_new_one(fails: bool) -> None:
+    """It is still on its way to a slow flash when the origin, created again, has answered."""
     run = Run(1, mirror=False)
     run.publish()
     run.publish()
@@ -88,6 +91,22 @@ def test_a_batch_of_the_former_epoch_that_fails_says_nothing_of_the_new_one() ->
         run.respond()
     source_consumer = run.wire.source_consumer
     assert source_consumer.progress.epochs == 1
+    if not fails:
+        run.now += 0.5
+        run.wire.do(source_consumer.tick(run.now), run.now)
+        while run.wire.responses:
+            run.respond()
+        run.send()
+        run.receive()
+        assert [each.origin_seq for each in source_consumer.take_batch()[0]] == [1]
+        run.wire.do(source_consumer.refused(0, FULL, run.now), run.now)
+        assert source_consumer.resume.last.seq == 0
+        batch, mark, asked = run.target.waiting.pop()
+        run.wire.do(source_consumer.committed(mark, 2, len(batch), asked), run.now)
+        assert source_consumer.progress.committed_seq == 0
+        run.settle()
+        assert source_consumer.progress.committed_seq == run.origin.last_seq
+        return
     run.target.waiting.clear()
     run.wire.do(source_consumer.failed(1, FULL, run.now), run.now)
     run.settle()
@@ -110,6 +129,33 @@ def test_an_origin_that_lost_its_end_is_asked_for_what_is_newer() -> None:
     origin = ModelOrigin({90: b"old", 91: b"new"}, 91)
     wire = resumed(origin, mirror=False, last=OriginPosition(100, 1_700_000_000_000_000_000), identity=origin.created)
     assert wire.asked_from == ["by_start_sequence", "by_start_time"]
+
+
+@pytest.mark.parametrize("before_the_answer", [False, True])
+def test_an_origin_that_lost_its_end_is_followed_from_there_where_no_time_is_known(before_the_answer: bool) -> None:
+    origin = ModelOrigin({91: b"m91"}, 91)
+    source_consumer = make_source_consumer(100)
+    wire = Wire(source_consumer, origin, ModelTarget())
+    wire.restore(1.0)
+    origin.publish(b"m92")
+    arrives = [origin.deliver(consumer) for consumer in origin.consumers.values()]
+    if not before_the_answer:
+        wire.do(
+            [action for reply, body in wire.responses for action in source_consumer.response(reply, body, 1.1)], 1.1
+        )
+    for message in arrives:
+        assert message is not None
+        source_consumer.message(*message, 1.2)
+    if before_the_answer:
+        wire.do(
+            [action for reply, body in wire.responses for action in source_consumer.response(reply, body, 1.3)], 1.3
+        )
+        assert wire.asked_from == ["by_start_sequence"] * 2
+        assert [consumer.next_seq for consumer in origin.consumers.values()] == [92]
+    else:
+        assert source_consumer.phase is Phase.ACTIVE
+        assert [each.origin_seq for each in source_consumer.gathered] == [92]
+        assert wire.asked_from == ["by_start_sequence"]
 
 
 def set_back() -> ModelOrigin:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from eyot_sync.sourcing.actions import Answer, Request, Skip
+from eyot_sync.sourcing.actions import Answer, Request, Skip, Unsubscribe
 from eyot_sync.sourcing.origin import Origin
 from eyot_sync.sourcing.origin_check import OriginPosition
 from eyot_sync.sourcing.phase import Phase
@@ -116,3 +116,12 @@ def test_a_consumer_with_other_acknowledgements_is_refused(mirror: bool, code: i
     assert source_consumer.phase is Phase.WAITING
     assert source_consumer.progress.error is not None
     assert source_consumer.progress.error.err_code == code
+
+
+def test_it_is_not_ours_to_delete() -> None:
+    source_consumer = make_source_consumer()
+    source_consumer.link_up(1.0)
+    source_consumer.unidentified(1.0)
+    source_consumer.response(source_consumer.request.reply, answer(0), 1.1)
+    assert source_consumer.is_connected
+    assert [type(each) for each in source_consumer.stop(release=True)] == [Unsubscribe]

@@ -29,15 +29,19 @@ class PendingCommits:
         """Return the number of pending batches."""
         return len(self._under_way)
 
-    def taken(self, last: OriginPosition) -> None:
-        """Note a batch, ending with this message, that was passed to the writer."""
+    def taken(self, last: OriginPosition, mark: int) -> None:
+        """Note a batch, ending with this message, that was passed to the writer.
+
+        `mark`: the present consumer's deliveries up to its end; 0: it was received under earlier requests.
+        """
         self._under_way.append(last)
+        self.older += not mark
 
     def committed(self, mark: int, copied: int, *, current: bool) -> None:
-        """Note a committed batch of `copied` messages (0: nothing new). `current`: it was received under the present request."""
+        """Note a committed batch of `copied` messages (0: nothing new). `current`: it was passed on under the present request."""
         if copied and self._under_way:
             self.flash = self._under_way.popleft()
-        if current:
+        if current and (mark or not copied):
             self.consumer_seq = max(self.consumer_seq, mark)
         else:
             self.older = max(0, self.older - bool(copied))

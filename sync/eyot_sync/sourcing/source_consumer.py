@@ -392,21 +392,21 @@ class SourceConsumer:
         """Return the messages since the last call, and the mark to pass back to `committed`."""
         if self.phase in UNVERIFIED:
             verified, self._batch, self._verified = self._batch[: self._verified], self._batch[self._verified :], 0
-            self._note_taken(verified)
-            return verified, self._pending_commits.consumer_seq
+            self._note_taken(verified, 0)
+            return verified, 0
         if not self._batch and self._pending_commits.under_way:
             return [], self._pending_commits.consumer_seq  # an empty batch confirms nothing
-        batch, self._batch = self._batch, []
-        self._note_taken(batch)
+        batch, self._batch, self._verified = self._batch, [], 0
+        self._note_taken(batch, self.request.consumer_seq)
         return batch, self.request.consumer_seq
 
-    def _note_taken(self, batch: Sequence[CopiedMessage]) -> None:
+    def _note_taken(self, batch: Sequence[CopiedMessage], mark: int) -> None:
         if batch:
             resume = self.resume
             resume.newest_ns = max(resume.newest_ns, newest_ns(batch))
             latest = [(each.origin_seq, each.ts_ns) for each in batch[-CHECKPOINTS_MAX - 1 :]]
             resume.checkpoints = [*resume.checkpoints, *latest][-CHECKPOINTS_MAX - 1 :]
-            self._pending_commits.taken(_origin_position(batch[-1]))
+            self._pending_commits.taken(_origin_position(batch[-1]), mark)
 
     def committed(self, mark: int, last_seq: int, copied: int, asked: bytes) -> list[Action]:
         """Note a committed batch. `asked`: the request's `reply` when the batch was received."""
@@ -480,6 +480,8 @@ class SourceConsumer:
     def _answer(self, subject: bytes) -> list[Action]:
         # The answer names what is confirmed: the origin ignores answers about another server's messages.
         request = self.request
+        if self._verified and not request.consumer_seq:
+            return []  # what the request resumes after is not even handed on; the next heartbeat asks again
         header = ack_position_header(request.consumer, request.consumer_seq, request.delivered_seq)
         self._pending_commits.wait(request.consumer_seq, Answer(subject, header))
         return self._answers_due()

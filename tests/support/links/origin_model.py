@@ -21,6 +21,7 @@ from eyot_sync.sourcing.actions import (
     Unsubscribe,
 )
 from eyot_sync.sourcing.source_consumer import SourceConsumer
+from eyot_wire import headers
 from eyot_wire.go.time import ns_to_rfc3339, rfc3339_to_ns
 from eyot_wire.jetstream.copied_run import CopiedMessage
 from eyot_wire.jetstream.errors import ApiError
@@ -37,8 +38,13 @@ class ModelConsumer:
     consumer_seq: int = 0
     unanswered: int = 0
     flow_id: int = 0
-    #: The flow-control request whose answer it waits for.
+    #: The flow-control request whose answer it waits for, and what the answer confirms: all up to this sequence.
     awaited: bytes = b""
+    awaited_upto: int = 0
+    #: Its deliveries before that request: an answer that names fewer confirms nothing, since some were lost.
+    awaited_cseq: int = 0
+    #: The last sequence that it delivered, or after which it begins.
+    sent_upto: int = 0
 
 
 @dataclass
@@ -110,7 +116,7 @@ class ModelOrigin:
         asked = config.get("metadata", {}).get(stored_times.KEY)
         if asked is not None and self.tells_times:
             config["metadata"][stored_times.KEY] = stored_times.answer(asked, self.time_of)
-        consumer = ModelConsumer(f"c{self.made}", config["deliver_subject"].encode(), start + late)
+        consumer = ModelConsumer(f"c{self.made}", config["deliver_subject"].encode(), start + late, sent_upto=start - 1)
         self.consumers[consumer.deliver] = consumer
         return json.dumps(
             {
@@ -132,7 +138,7 @@ class ModelOrigin:
         if not waiting:
             return None
         seq = waiting[0]
-        consumer.next_seq = seq + 1
+        consumer.next_seq, consumer.sent_upto = seq + 1, seq
         consumer.consumer_seq += 1
         consumer.unanswered += 1
         reply = f"$JS.ACK.ORIGIN.{consumer.name}.1.{seq}.{consumer.consumer_seq}.{self.time_of(seq)}.{len(waiting) - 1}"
@@ -141,6 +147,7 @@ class ModelOrigin:
     def flow_control(self, consumer: ModelConsumer) -> tuple[bytes, bytes, bytes, bytes]:
         consumer.flow_id += 1
         consumer.awaited = f"$JS.FC.ORIGIN.{consumer.name}.{consumer.flow_id}".encode()
+        consumer.awaited_upto, consumer.awaited_cseq = consumer.sent_upto, consumer.consumer_seq
         return consumer.awaited, b"", b"NATS/1.0 100 FlowControl Request\r\n\r\n", b""
 
     def heartbeat(self, consumer: ModelConsumer) -> tuple[bytes, bytes, bytes, bytes]:
@@ -151,10 +158,14 @@ class ModelOrigin:
             header += b"Nats-Consumer-Stalled: %b\r\n" % consumer.awaited
         return b"", b"", header + b"\r\n", b""
 
-    def answered(self, subject: bytes) -> None:
+    def answered(self, subject: bytes, header: bytes) -> int:
+        """Return the sequence up to which an answer to flow control confirms everything; 0: it confirms nothing."""
         for consumer in self.consumers.values():
             if subject == consumer.awaited:
                 consumer.unanswered, consumer.awaited = 0, b""
+                told = int(headers.get(header, b"Nats-Last-Consumer") or b"0")
+                return consumer.awaited_upto if told >= consumer.awaited_cseq else 0
+        return 0
 
 
 @dataclass
@@ -206,9 +217,11 @@ class Wire:
                         self.responses.append((reply, self.origin.message(json.loads(body)["seq"])))
                     else:
                         self.do(self.source_consumer.unproven(now), now)
-                case Answer(subject):
+                case Answer(subject, header):
                     if self.up:
-                        self.origin.answered(subject)
+                        assert self.origin.answered(subject, header) <= self.target.position, (
+                            "what is answered is on flash"
+                        )
                 case Skip():
                     pass
 

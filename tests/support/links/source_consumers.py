@@ -74,7 +74,8 @@ class Run:
                 continue
             message = self.origin.deliver(consumer)
             self.wire.under_way.append((deliver, message or self.origin.heartbeat(consumer)))
-            if consumer.unanswered >= 3 and not consumer.awaited:
+            # An Eyot origin also asks now and then: what was confirmed up to where the consumer begins?
+            if not consumer.awaited and (consumer.unanswered >= 3 or self.chance.random() < 0.1):
                 self.wire.under_way.append((deliver, self.origin.flow_control(consumer)))
 
     def receive(self) -> None:

@@ -17,7 +17,7 @@ def pending() -> PendingCommits:
 
 
 def test_an_answer_waits_for_what_was_delivered_before_it(pending: PendingCommits) -> None:
-    pending.taken(OriginPosition(12))
+    pending.taken(OriginPosition(12), 1)
     pending.wait(2, ANSWERS[0])
     pending.wait(3, ANSWERS[1])
     assert pending.due() == []
@@ -34,8 +34,8 @@ def test_an_answer_waits_for_what_was_delivered_before_it(pending: PendingCommit
 
 def test_an_answer_waits_for_batches_of_the_request_before(pending: PendingCommits) -> None:
     """The origin may forget what is answered: also what it sent for the request before, which is not on flash yet."""
-    pending.taken(OriginPosition(12))
-    pending.taken(OriginPosition(14))
+    pending.taken(OriginPosition(12), 1)
+    pending.taken(OriginPosition(14), 1)
     pending.committed(1, 0, current=True)
     pending.wait(4, ANSWERS[0])
     pending.forget()
@@ -56,27 +56,27 @@ def test_an_answer_waits_for_batches_of_the_request_before(pending: PendingCommi
 
 def test_a_refusal_goes_back_to_what_is_under_way(pending: PendingCommits) -> None:
     for seq in (12, 14):
-        pending.taken(OriginPosition(seq, 100 * seq, 7))
+        pending.taken(OriginPosition(seq, 100 * seq, 7), 1)
     assert pending.refused(0) == OriginPosition(12, 1200, 7)
-    pending.taken(OriginPosition(14))
+    pending.taken(OriginPosition(14), 1)
     assert pending.refused(13) == OriginPosition(13)
     assert pending.under_way == 2
     pending.committed(1, 1, current=False)
     assert pending.committed_up_to(12) == OriginPosition(12, 1200, 7)
     assert pending.committed_up_to(10) == OriginPosition(10)
     pending.committed(2, 1, current=False)
-    pending.taken(OriginPosition(20))
+    pending.taken(OriginPosition(20), 1)
     assert pending.refused(0) is None
     assert pending.flash.seq == 13
 
 
 def test_a_failure_goes_back_to_what_is_on_flash(pending: PendingCommits) -> None:
-    pending.taken(OriginPosition(12, 1200, 7))
-    pending.taken(OriginPosition(14, 1400, 9))
+    pending.taken(OriginPosition(12, 1200, 7), 1)
+    pending.taken(OriginPosition(14, 1400, 9), 1)
     pending.committed(2, 2, current=True)
     assert pending.failed(12) == OriginPosition(12, 1200, 7)
     assert not pending.under_way
-    pending.taken(OriginPosition(13, 1300, 5))
+    pending.taken(OriginPosition(13, 1300, 5), 1)
     assert pending.failed(13) == OriginPosition(13, 1300, 5)  # that batch was committed, the next one failed
     assert pending.failed(3) == OriginPosition(3)
     pending.forget()

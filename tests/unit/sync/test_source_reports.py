@@ -65,7 +65,7 @@ def test_a_policy_is_waited_for_and_named(wait_s: float, until: float) -> None:
 
 def test_attempts_that_lead_to_nothing_are_ever_rarer_until_one_succeeds() -> None:
     source_consumer = make_source_consumer(0)
-    now, waits = 1.0, []
+    origin, now, waits = origin_with(1), 1.0, []
     for _ in range(8):
         source_consumer.tick(now)
         assert source_consumer.phase is Phase.REQUESTED
@@ -76,7 +76,8 @@ def test_attempts_that_lead_to_nothing_are_ever_rarer_until_one_succeeds() -> No
         waits.append(source_consumer.retry_at - now)
         now = source_consumer.retry_at
     assert waits == [0.5, 1.0, 2.0, 4.0, 8.0, RETRY_MAX_S / 2, RETRY_MAX_S / 2, RETRY_MAX_S / 2]
-    answered(source_consumer, origin_with(1), now + 1)
+    body = next(each.body for each in source_consumer.tick(now) if isinstance(each, Request))
+    source_consumer.response(source_consumer.request.reply, origin.create(body), now + 1)
     assert source_consumer.progress.error is None
     source_consumer.link_down(now + 2)
     assert source_consumer.retry_at == now + 2.5
@@ -131,17 +132,26 @@ def test_nothing_moves_what_is_stopped() -> None:
     assert (source_consumer.phase, source_consumer.progress.error) == (Phase.STOPPED, None)
 
 
+def test_only_a_consumer_that_was_made_is_deleted_and_only_for_good() -> None:
+    assert [type(each) for each in active(0, 1).stop()] == [Unsubscribe]
+    source_consumer = make_source_consumer(0)
+    source_consumer.link_up(1.0)
+    assert [type(each) for each in source_consumer.stop(release=True)] == [Unsubscribe]
+
+
 # -- the origin's answer -----------------------------------------------------------------------------------------------
 
 
-def test_an_answer_says_the_backlog_the_time_and_what_others_have() -> None:
+@pytest.mark.parametrize(("received", "lag"), [(1, 2), (4, 0)])
+def test_an_answer_says_the_backlog_and_the_time(received: int, lag: int) -> None:
     source_consumer = make_source_consumer(0)
     body = next(each.body for each in source_consumer.link_up(1.0) if isinstance(each, Request))
     created = json.loads(origin_with(1, 2, 3).create(body)) | {"ts": "2026-01-02T00:00:00Z"}
-    receive(source_consumer, 1, 1, pending=9)  # nats-server 2.9 sends before it answers
+    for seq in range(1, received + 1):
+        receive(source_consumer, seq, seq, pending=9)  # nats-server 2.9 sends before it answers
     source_consumer.response(source_consumer.request.reply, json.dumps(created).encode(), 1.2)
     progress = source_consumer.progress
-    assert (progress.lag, progress.heard_at, source_consumer.reported_time) == (2, 1.2, "2026-01-02T00:00:00Z")
+    assert (progress.lag, progress.heard_at, source_consumer.reported_time) == (lag, 1.2, "2026-01-02T00:00:00Z")
 
 
 def test_messages_before_the_answer_are_no_reason_to_skip() -> None:
@@ -240,6 +250,23 @@ def test_a_message_with_the_headers_of_a_heartbeat_is_a_message() -> None:
     assert gathered(source_consumer) == [1]
 
 
+def test_what_another_server_asks_is_not_answered() -> None:
+    source_consumer = active(0, 1)
+    assert source_consumer.message(b"$JS.FC.ORIGIN.c9.1", b"", FLOW, b"", 1.1) == []
+    stalled = heartbeat(0, b"Nats-Consumer-Stalled: $JS.FC.ORIGIN.c9.1")
+    assert source_consumer.message(b"", b"", stalled, b"", 1.1) == []
+    assert len(source_consumer.message(b"$JS.FC.ORIGIN.c1.1", b"", FLOW, b"", 1.1)) == 1
+
+
+def test_a_heartbeat_reveals_a_lost_message() -> None:
+    source_consumer = active(0, 1, 2)
+    receive(source_consumer, 1, 1)
+    assert source_consumer.message(b"", b"", heartbeat(1), b"", 1.5) == []
+    assert source_consumer.message(b"", b"", b"NATS/1.0 100 Idle Heartbeat\r\n\r\n", b"", 1.5) == []
+    assert any(isinstance(each, Request) for each in source_consumer.message(b"", b"", heartbeat(2), b"", 1.5))
+    assert source_consumer.progress.gaps == 1
+
+
 # -- commits -----------------------------------------------------------------------------------------------------------
 
 
@@ -261,6 +288,30 @@ def test_an_empty_batch_confirms_nothing_that_is_under_way() -> None:
     assert (progress.copied, progress.committed_seq) == (1, 1)
 
 
+@pytest.mark.parametrize("handed_on", ["at once", "when verified", "with more"])
+def test_flow_control_of_another_consumer_waits_for_what_came_before_it(handed_on: str) -> None:
+    """The origin takes an answer for everything that the request resumes after: a work queue lets go of it."""
+    source_consumer = active(0, 1, 2, 3)
+    receive(source_consumer, 1, 1)
+    body = next(each.body for each in receive(source_consumer, 3, 3, now=2.0) if isinstance(each, Request))
+    taken = source_consumer.take_batch() if handed_on == "at once" else None
+    source_consumer.response(source_consumer.request.reply, origin_with(1, 2, 3).create(body), 2.1)
+    source_consumer.unidentified(2.1)
+    source_consumer.unproven(2.1)
+    assert source_consumer.phase is Phase.ACTIVE
+    answer = Answer(b"$JS.FC.ORIGIN.c1.1", ack_position_header("c1", 0, 0))
+    assert source_consumer.message(answer.subject, b"", FLOW, b"", 2.2) == []
+    if handed_on == "with more":
+        receive(source_consumer, 2, 1, now=2.2)
+    batch, mark = taken or source_consumer.take_batch()
+    assert [each.origin_seq for each in batch] == ([1, 2] if handed_on == "with more" else [1])
+    again = heartbeat(mark, b"Nats-Consumer-Stalled: " + answer.subject)
+    if handed_on != "at once":
+        assert source_consumer.message(b"", b"", again, b"", 2.3) == []
+    actions = source_consumer.committed(mark, batch[-1].origin_seq, len(batch), source_consumer.request.reply)
+    assert [each.subject for each in actions if isinstance(each, Answer)] == [answer.subject]
+
+
 def test_a_mirror_that_holds_still_keeps_what_it_received_before() -> None:
     """What is not handed on yet waits for its roll-ups, for example; the origin, set back meanwhile, has it no more."""
     source_consumer = active(0, 1, 2, mirror=True)
@@ -272,3 +323,28 @@ def test_a_mirror_that_holds_still_keeps_what_it_received_before() -> None:
     assert source_consumer.progress.behind
     assert (gathered(source_consumer), source_consumer.progress.last_seq) == ([1, 2], 2)
     assert source_consumer.progress.lag == 2
+
+
+def test_a_refused_batch_is_requested_again_whatever_came_behind_it() -> None:
+    source_consumer = active(0, 1, 2, 3)
+    receive(source_consumer, 1, 1)
+    body = next(each.body for each in receive(source_consumer, 3, 3, now=2.0) if isinstance(each, Request))
+    source_consumer.response(source_consumer.request.reply, origin_with(1, 2, 3).create(body), 2.1)
+    receive(source_consumer, 2, 1, now=2.2)
+    batch, _ = source_consumer.take_batch()
+    assert [each.origin_seq for each in batch] == [1], "2 waits until the origin is verified"
+    source_consumer.refused(0, FULL, 2.3)
+    assert (source_consumer.resume.last.seq, source_consumer.progress.last_seq, gathered(source_consumer)) == (0, 0, [])
+    assert source_consumer.progress.error == FULL
+
+
+def test_what_was_handed_on_is_known_by_its_times() -> None:
+    source_consumer = active(0, *range(1, 9))
+    for seq in range(1, 7):
+        receive(source_consumer, seq, seq)
+        source_consumer.take_batch()
+    resume = source_consumer.resume
+    assert resume.newest_ns == 6000
+    assert resume.checkpoints == [(3, 3000), (4, 4000), (5, 5000), (6, 6000)]
+    source_consumer.failed(2, FULL, 2.0)
+    assert (resume.last, source_consumer.progress.last_seq) == (OriginPosition(2, 2000, 2), 2)

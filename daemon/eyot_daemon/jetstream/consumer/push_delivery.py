@@ -449,13 +449,13 @@ class PushDelivery(Delivery):
         """
         if not self.bound:
             return False
-        consumer = headers.get(header, CONFIRMED_CONSUMER)
-        if consumer is not None:
-            return consumer == self.consumer.name.encode()
         last = headers.get(header, LAST_CONSUMER)
         told = None if last is None else parse_uint(last)
         if told is not None and not self._asked_cseq <= told <= self.consumer.state.delivered_cseq:
-            return False
+            return False  # another one's, or the link dropped some that were sent before the request
+        consumer = headers.get(header, CONFIRMED_CONSUMER)
+        if consumer is not None:
+            return consumer == self.consumer.name.encode()
         return not self._has_twin()
 
     def _has_twin(self) -> bool:
