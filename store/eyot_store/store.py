@@ -441,7 +441,6 @@ class Store:
             txn.state = FINISHED
             for part in txn.parts.values():
                 part.log.settle(part, error)
-            txn.parts.clear()
         failure: Exception | None = None
         for txn, error in group:
             # The committing thread holds a group until the next one comes: that must not keep whoever waited.
@@ -451,6 +450,9 @@ class Store:
                     done(error)
                 except Exception as raised:
                     failure = failure or raised
+            for part in txn.parts.values():
+                part.log.told(part)
+            txn.parts.clear()
         if failure is not None:
             raise failure
 

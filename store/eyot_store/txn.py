@@ -113,6 +113,9 @@ class StagedLog(Protocol):
     def settle(self, part: LogPart, error: StoreError | None) -> None:
         """``part`` is committed, or failed."""
 
+    def told(self, part: LogPart) -> None:
+        """Whoever waited for `part` has been called."""
+
 
 class LogPart(msgspec.Struct, eq=False):
     """The operations of one transaction on one log."""
@@ -133,6 +136,8 @@ class LogPart(msgspec.Struct, eq=False):
     ranges: list[HiddenRange] = []
     #: the last sequence that is removed although somebody may want the message; 0: none
     takes_upto: int = 0
+    #: removes what an earlier part appends: if that fails, the sequences are given to other messages
+    removes_uncommitted: bool = False
     #: of the log after this part; 0: unchanged
     last_seq: int = 0
     last_ts_ns: int = 0
@@ -154,7 +159,8 @@ class LogPart(msgspec.Struct, eq=False):
     @property
     def needs(self) -> FailureScope:
         """The scope that must not have failed before this part; a failure of everything always counts."""
-        return reduce(or_, (_NEEDS[op] for op, _ in self.ops), FailureScope.EVERYTHING)
+        first = FailureScope.EVERYTHING | (FailureScope.SEQUENCE if self.removes_uncommitted else FailureScope.NOTHING)
+        return reduce(or_, (_NEEDS[op] for op, _ in self.ops), first)
 
 
 OPEN, SUBMITTED, FINISHED = range(3)

@@ -139,6 +139,11 @@ class Log:
             configs = (other.config for other in reversed(self.view.parts) if other.config is not None)
             self.config = next(configs, self._committed_config)
 
+    def told(self, part: LogPart) -> None:
+        """Note that whoever waited for `part` has been called."""
+        if part in self.view.untold:
+            self.view.untold.remove(part)
+
     # -- view --------------------------------------------------------------------------------------------------------
 
     def get(self, seq: int) -> StoredMessage | None:
@@ -161,6 +166,14 @@ class Log:
 
     def staged_removals(self) -> KeysView[int]:
         return self.view.staged_removals()
+
+    def untold_removals(self) -> set[int]:
+        return self.view.untold_removals()
+
+    @property
+    def failures(self) -> int:
+        """Number of transactions on this log that failed or were rolled back."""
+        return self.view.failures
 
     def staged_live(self) -> Iterator[tuple[int, bytes]]:
         return self.view.staged_live()

@@ -254,6 +254,8 @@ class LogRemovals:
         part = self._stager.join(txn)
         if why:
             part.takes_upto = max(part.takes_upto, seq)
+        if seq > self._view.committed_seq:
+            part.removes_uncommitted = True
         self._removals(part).append((pack_u64(seq), size))
         part.removed[seq] = (subject, size)
         self._view.hidden[seq] = part

@@ -174,8 +174,10 @@ class LogStager:
             view.committed_seq = part.last_seq
         if part.last_ts_ns:
             self._committed_ts_ns = part.last_ts_ns
-        for seq in part.removed:
-            del view.hidden[seq]
+        if part.removed:
+            view.untold.append(part)
+            for seq in part.removed:
+                del view.hidden[seq]
         for hidden in part.ranges:
             view.hidden_ranges.remove(hidden)
             view.floor = max(view.floor, hidden.last + 1)
@@ -187,6 +189,7 @@ class LogStager:
         if part.txn.state != OPEN:
             self._epoch += 1  # one that was not handed in broke nothing: what is under way may still fail
         view, state, index = self._view, self._view.state, self._index
+        view.failures += 1
         view.parts.remove(part)
         if self._appender is part:
             self._appender = None

@@ -24,6 +24,7 @@ class LogView:
     __slots__ = (
         "committed_seq",
         "damaged",
+        "failures",
         "floor",
         "hidden",
         "hidden_ranges",
@@ -32,6 +33,7 @@ class LogView:
         "state",
         "stream",
         "taken",
+        "untold",
     )
 
     def __init__(self, stream: str, records: RecordReader, counters: Counters) -> None:
@@ -49,6 +51,10 @@ class LogView:
         self.parts: list[LogPart] = []
         #: Number of committed transactions that removed what somebody may have wanted.
         self.taken = 0
+        #: Number of transactions whose changes were taken back: numbers that were counted meanwhile are wrong.
+        self.failures = 0
+        #: Committed parts whose removals nobody was told of yet.
+        self.untold: list[LogPart] = []
         #: Sequence -> the pending part that removes the message; a range purged later may cover it.
         self.hidden: dict[int, LogPart] = {}
         #: Ranges of committed messages that unsettled purges remove.
@@ -89,6 +95,10 @@ class LogView:
     def staged_removals(self) -> KeysView[int]:
         """Return the single messages whose removal is staged and not yet on disk: excluded from every read and count."""
         return self.hidden.keys()
+
+    def untold_removals(self) -> set[int]:
+        """Return the single messages that no read and no count has, and of whose removal nobody was told yet."""
+        return set(self.hidden).union(*[part.removed for part in self.untold])
 
     def staged_live(self) -> Iterator[tuple[int, bytes]]:
         """(sequence, subject) of messages that are staged and not yet on disk, ascending."""

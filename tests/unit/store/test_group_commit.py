@@ -162,18 +162,27 @@ def test_removals_and_consumers_do_not_fail_with_appends(tmp_path: Path, loop: L
     store.submit(failing, done.append)
     removal = store.begin()
     log.remove(removal, 2)
-    log.remove(removal, 5)  # what never came to be
     log.put_consumer_state(removal, "c", b"state")
     store.submit(removal, done.append)
     purge = store.begin()
     log.purge(purge, below_seq=2)
     store.submit(purge, done.append)
+    never = store.begin()
+    log.remove(never, 5)  # what never came to be: another message will have that sequence
+    store.submit(never, done.append)
     gate.open.release(9)
-    loop.run(lambda: len(done) == 4)
+    loop.run(lambda: len(done) == 5)
     assert done[1] is not None
     assert (done[2], done[3]) == (None, None)
+    assert done[4] is done[1]
     assert (log.state.messages, log.state.first_seq, log.state.last_seq) == (2, 3, 4)
     assert log.state.bytes == 2 * log.message_bytes(b"a", b"", b"")
+    again = store.begin()
+    log.append(again, b"a", b"", b"again", 9)
+    store.submit(again, done.append)
+    gate.open.release(9)
+    loop.run(lambda: len(done) == 6)
+    assert [message.seq for message in log.read(1, max_messages=9, max_bytes=1 << 20).messages] == [3, 4, 5]
     store.close()
 
 

@@ -107,6 +107,7 @@ class ConsumerReader:
         self._pending = 0
         self._known_upto = -1  # the pending number is valid up to this sequence; -1: unknown
         self._discounted: set[int] = set()  # removals that were accounted for before they were reported
+        self._failures = log.failures  # when the number was counted
 
     def wants(self, subject: bytes) -> bool:
         """Return whether the filters match a literal subject."""
@@ -303,6 +304,7 @@ class ConsumerReader:
         if listed is not None:
             listed.next(above, 0)
             return len(listed) + log.count(max(above, listed.resume) + 1, self.filters)
+        self._count_again_after_failures()
         if self._known_upto == committed:
             return self._pending
         if self._known_upto < 0 or self._known_upto > committed:
@@ -312,11 +314,15 @@ class ConsumerReader:
         return self._pending
 
     def _know(self, pending: int) -> None:
-        """Set the present number of pending messages; staged removals, reported later, are already excluded."""
+        """Set the present number of pending messages; removals that are reported later are already excluded."""
         self._pending, self._known_upto = pending, self._log.committed_seq
-        staged = self._log.staged_removals()
-        if staged:
-            self._discounted.update(staged)
+        self._discounted = self._log.untold_removals()
+
+    def _count_again_after_failures(self) -> None:
+        """Count anew after a failed commit: messages that it was to remove are there again."""
+        if self._failures != self._log.failures:
+            self._failures = self._log.failures
+            self.gave_back()
 
     def consumed(self, count: int) -> None:
         """`count` of the pending messages were delivered."""
@@ -331,6 +337,7 @@ class ConsumerReader:
         """Note messages that left the stream; those above the position were pending if the filters match."""
         if self.last_per_subject is not None:
             self.last_per_subject.remove(seqs)
+        self._count_again_after_failures()
         if self._known_upto < 0:
             return
         discounted = self._discounted
