@@ -12,7 +12,7 @@ from eyot_daemon.jetstream.config.rules import ConfigRules, Taken
 from eyot_daemon.jetstream.config.stream import check_consumer_limits, check_no_overlap, checked, checked_update, same
 from eyot_daemon.jetstream.retention.limits import MESSAGE_OVERHEAD
 from eyot_daemon.jetstream.sourcing.deregistration import kept
-from eyot_daemon.jetstream.stream.stream import Stream
+from eyot_daemon.jetstream.stream.stream import RestoreConsumers, Stream
 from eyot_daemon.jetstream.stream_core import Batch
 from eyot_store.errors import StoreError
 from eyot_wire.jetstream.error_codes import (
@@ -33,6 +33,7 @@ from eyot_wire.jetstream.errors import ApiError, error, fail
 from eyot_wire.jetstream.model import (
     StorageType,
     StreamConfig,
+    decode,
     encode,
 )
 
@@ -85,7 +86,7 @@ class JetStreamAccount:
         account: "Account",
         limits: AccountJetStreamOptions | None,
         sourcing: "SourcingPort",
-        restore_consumers: Callable[[Stream], None],
+        restore_consumers: RestoreConsumers,
     ) -> None:
         self.server = server
         self._restore_consumers = restore_consumers
@@ -188,6 +189,7 @@ class JetStreamAccount:
             if failure is not None:
                 if self.streams.get(config.name) is stream:
                     del self.streams[config.name]
+                self._serve_again(config.name)
             else:
                 if not stream.ended:  # a request to delete it may have come meanwhile
                     stream.start()
@@ -200,14 +202,14 @@ class JetStreamAccount:
 
     def new_stream(self, stream_log: "Log", config: StreamConfig) -> Stream:
         """Return a stream of this account, not started yet."""
-        return Stream(self.account, stream_log, config, self.server, self)
+        return Stream(self.account, stream_log, config, self.server, self, self._restore_consumers)
 
     def restore_stream(self, stream_log: "Log", config: StreamConfig) -> Stream:
         """Return the stream of a stored log, with its consumers, not started yet. Raises StoreError."""
         stream = self.new_stream(stream_log, config)
         stream.rebuild_dedupe()
         self.streams[config.name] = stream
-        self._restore_consumers(stream)
+        self._restore_consumers(stream, "")
         return stream
 
     def start_stream(self, stream: Stream) -> None:
@@ -268,9 +270,22 @@ class JetStreamAccount:
         def settle(failure: StoreError | None) -> None:
             if failure is None:
                 advisories.stream_action(self.account, stream.name, "delete", self.domain)
+            else:
+                self._serve_again(stream.name)
             done(stream, failure)
 
         stream.delete(settle)
+
+    def _serve_again(self, name: str) -> None:
+        """Serve a stream that is still on flash: its deletion failed, and so did the creation of a successor."""
+        stream_log = self.server.store.stream(self.account.name, name)
+        if stream_log is None or name in self.streams or not self.enabled:
+            return
+        try:
+            self.start_stream(self.restore_stream(stream_log, decode(stream_log.config, StreamConfig, strict=False)))
+        except StoreError as error:
+            self.streams.pop(name, None)
+            log.error("Stream '%s > %s' cannot be served again: %s", self.account.name, name, error)
 
     def delete_offline(self, name: str, done: Callable[[StoreError | None], None]) -> None:
         """Remove a stream that is damaged on disk."""

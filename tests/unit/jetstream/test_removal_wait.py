@@ -78,6 +78,29 @@ def test_what_waits_to_be_redelivered_is_not_forgotten_while_it_is_removed(tmp_p
     assert box.seqs == [1, 2, 3]
 
 
+@pytest.mark.parametrize("why", ["removal", "pause"])
+def test_a_consumer_that_waits_sleeps(tmp_path: Path, why: str) -> None:
+    """No timer is set for what is past, which would run again and again."""
+    fixture = ConsumerFixture(tmp_path)
+    fixture.create()
+    box = fixture.listen(b"deliver")
+    fixture.add("C", deliver_subject="deliver", ack_policy="none", rate_limit_bps=8000)
+    fixture.fill(100, size=1000)
+    assert 0 < len(box.seqs) < 100
+    if why == "pause":
+        fixture.request("CONSUMER.PAUSE.S.C", {"pause_until": "2040-01-01T00:00:00Z"})
+    else:
+        fixture.publish(b"$JS.API.STREAM.PURGE.S")
+        fixture.broker.flush()
+    turns, timers = 0, fixture.broker.timers
+    for _ in range(10):
+        fixture.clock.advance(0.5)
+        while turns < 1000 and timers.run_due(fixture.clock.monotonic(), limit=1):
+            fixture.broker.flush()
+            turns += 1
+    assert turns <= 20
+
+
 def test_a_stream_that_is_always_at_its_limit_stops_no_consumer() -> None:
     """After each removal that is on flash a consumer delivers once; also when the disk does not answer for long."""
     wait = RemovalWait(3, 1.0)

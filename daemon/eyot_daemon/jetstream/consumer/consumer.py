@@ -73,6 +73,8 @@ class Consumer:
         core = self._core = ConsumerCore(stream.core, name, config, reader, state, self.mark)
         #: Only the daemon itself receives and acknowledges its messages.
         self.internal = stream.name in DAEMON_STREAMS and INTERNAL in config.metadata
+        #: The configuration that is on flash.
+        self.committed_config = config
         self.durable = not config.mem_storage and not config.direct and stream.log.durable
         self.path = core.path
         self.advisories = core.advisories
@@ -97,7 +99,6 @@ class Consumer:
         self._was_paused = False
         self._held = 0  # announcements of its start that are in flight
         self._removal_wait: RemovalWait | None = None  # few need one
-        self._looks_again_at = NEVER
 
     def __repr__(self) -> str:
         return f"<Consumer {self.path}>"
@@ -143,15 +144,25 @@ class Consumer:
         self.mark()
 
     def delete(self, done: Done | None = None) -> None:
-        """End the consumer and forget its state; `done` is called when that is on flash."""
+        """End the consumer and forget its state; `done` is called when that is on flash.
+
+        If it fails, the consumer is served again as it is stored.
+        """
         if self.closed:
             if done is not None:
                 done(None)
             return
+
+        def settle(failure: StoreError | None) -> None:
+            if failure is not None and self.durable:
+                self.stream.restore_consumer(self.name)
+            if done is not None:
+                done(failure)
+
         store = self.stream.store
         txn = store.begin()
         self.stage_delete(txn)
-        store.submit(txn, done)
+        store.submit(txn, settle)
 
     def stage_delete(self, txn: "Txn") -> None:
         """End the consumer, and stage that its state is forgotten; may be repeated in another transaction."""
@@ -366,6 +377,12 @@ class Consumer:
             self.mark()
 
     def purged(self, *, singly: bool = False) -> None:
+        if self.closed:
+            return
+        if self.stream.log.taking_upto and self.stream.core.commits_under_way:
+            # What another removal hides may come back.
+            self.stream.after_commits(lambda _: self.purged(singly=singly))
+            return
         self.reader.gave_back()
         log_state, state = self.stream.log.state, self.state
         first = log_state.first_seq or log_state.last_seq + 1
@@ -402,19 +419,16 @@ class Consumer:
         if self.acks.moved:
             self.acks.moved = False
             self._acked_ns = self.broker.clock.now_ns()
-        if self._held:
+        if not self._held:
+            self._note_pause()
+        if self._held or self.paused:
+            self.delivery.resume_at = NEVER
             self.delivery.sweep(now)
-        elif self.paused:
-            self._was_paused = True
+        elif self._waits_for_removal(now):
+            self.delivery.resume_at = now + LOOK_AGAIN_S
             self.delivery.sweep(now)
         else:
-            if self._was_paused:
-                self._was_paused = False
-                self.advisories.paused(self.config.pause_until or "", paused=False)
-            if self._waits_for_removal(now):
-                self.delivery.sweep(now)
-            else:
-                self.delivery.run(now)
+            self.delivery.run(now)
         for given_up in self.state.take_given_up():
             self.acks.forget((given_up.sseq,))
             self.advisories.max_deliveries(given_up.sseq, given_up.deliveries)
@@ -422,11 +436,18 @@ class Consumer:
         self.writer.flush(now)
         self._set_timer(now)
 
+    def _note_pause(self) -> None:
+        """Tell of the end of a pause."""
+        if self.paused:
+            self._was_paused = True
+        elif self._was_paused:
+            self._was_paused = False
+            self.advisories.paused(self.config.pause_until or "", paused=False)
+
     def _waits_for_removal(self, now: float) -> bool:
         """Return whether what comes next is being removed, and may come back: then it would be passed over."""
         log, state = self.stream.log, self.state
         upto, wait = log.taking_upto, self._removal_wait
-        self._looks_again_at = NEVER
         if upto <= state.delivered_sseq and not (upto and state.queued):
             self._removal_wait = None
             return False
@@ -436,7 +457,6 @@ class Consumer:
             return False
         if self.stream.core.commits_under_way:
             self.stream.after_commits(lambda _: self.mark())
-        self._looks_again_at = now + LOOK_AGAIN_S
         return True
 
     def _set_timer(self, now: float) -> None:
@@ -447,7 +467,6 @@ class Consumer:
             self.delivery.next_deadline(),
             self.writer.next_deadline,
             self._inactive_at(),
-            self._looks_again_at,
         )
         pause_s = self.pause_left_ns() / 1e9
         if pause_s:

@@ -131,12 +131,13 @@ class Consumers:
     @staticmethod
     def reconfigure(consumer: Consumer, config: ConsumerConfig, done: "Callable[[StoreError | None], None]") -> None:
         """Apply a checked configuration and store it; rolled back if that fails."""
-        old = consumer.config
         consumer.update(config)
 
         def settle(failure: StoreError | None) -> None:
-            if failure is not None and consumer.config is config and not consumer.closed:
-                consumer.update(old)
+            if failure is None:
+                consumer.committed_config = config
+            elif consumer.config is config and not consumer.closed:
+                consumer.update(consumer.committed_config)  # changes before this one may have failed, too
             done(failure)
 
         _store(consumer, settle)
@@ -166,6 +167,7 @@ class Consumers:
             if failure is not None:
                 state.rewind_to(reader.start(config, stream.config))
                 reader.gave_back()
+                consumer.writer.acknowledged((), drop=False)  # the start that was written is another one
 
         stream.after_commits(staged)
 
@@ -187,9 +189,11 @@ class Consumers:
 
     # -- bringing back ---------------------------------------------------------------------------------------------
 
-    def restore(self, stream: "Stream") -> None:
-        """Make the stored consumers of a stream live again."""
+    def restore(self, stream: "Stream", only: str = "") -> None:
+        """Make the stored consumers of a stream live again, or the one with the name `only`."""
         for name, config, state in stream.log.consumers():
+            if only and name != only:
+                continue
             try:
                 consumer = self._restored(stream, name, config, state)
             except (InvalidJson, StateFormatError) as problem:

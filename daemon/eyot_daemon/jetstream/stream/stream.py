@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("eyot.jetstream")
 
+RestoreConsumers = Callable[["Stream", str], None]
+"""Makes one stored consumer of a stream live again, by its name; ""`: all of them."""
+
 _REBUILD_MESSAGES = 1024
 _REBUILD_BYTES = 16 << 20
 
@@ -73,9 +76,11 @@ class Stream:
         config: StreamConfig,
         server: "ServerContext",
         room: StorageRoom,
+        restore_consumers: "RestoreConsumers",
     ) -> None:
         """`server`: what all streams share; `room`: what the account has left."""
         self.account = account
+        self._restore_consumers = restore_consumers
         self.broker: Broker = server.broker
         self.store: Store = server.store
         self.log = stream_log
@@ -83,6 +88,7 @@ class Stream:
         options = server.options
         core = self.core = StreamCore(account, server.store, stream_log, config, options.domain, self._settled)
         self._ended = self._deleted = False
+        self._committed_config = config
         self._failing = ""  # the reason of the last commit's failure
         self._consumers: dict[str, ConsumerPort] = {}
         self._woken: dict[str, ConsumerPort] = {}  # those that commits wake, by name
@@ -236,12 +242,7 @@ class Stream:
         """Change the configuration (checked before); `done` is called when it is on flash."""
         core = self.core
         old, core.config = core.config, config
-        self.ingest.configure()
-        self.dedupe.set_window(config.duplicate_window, self.broker.clock.now_ns())
-        if not config.allow_atomic:
-            self.batches.drop_all()
-        if not config.allow_batched:
-            self.fast_batches.drop_all()
+        self._configure()
         batch = Batch()
         with self.staging() as txn:
             self.log.set_config(txn, encode(config))
@@ -254,18 +255,35 @@ class Stream:
                 batch.removed += self.sweep.begin(txn)
 
         def settle(failure: StoreError | None) -> None:
-            if failure is not None and core.config is config:
-                core.config = old
-                self.ingest.configure()
-                self._subscribe()
+            if failure is None:
+                self._committed_config = config
+            elif core.config is config:
+                core.config = self._committed_config  # updates before this one may have failed, too
+                self._configure()
+                self._follow_config()
             done(failure)
             self._enforce_more(config, failure)
 
         batch.then.append(settle)
         self.submit(txn, batch)
+        self._follow_config()
+
+    def _configure(self) -> None:
+        """Let what takes messages in follow the configuration."""
+        config = self.config
+        self.ingest.configure()
+        self.dedupe.set_window(config.duplicate_window, self.broker.clock.now_ns())
+        if not config.allow_atomic:
+            self.batches.drop_all()
+        if not config.allow_batched:
+            self.fast_batches.drop_all()
+
+    def _follow_config(self) -> None:
+        """Let subscriptions, timers and consumers follow the configuration."""
         self._subscribe()
-        self.expiry.schedule()
-        self.schedules.schedule()
+        if self.live:
+            self.expiry.schedule()
+            self.schedules.schedule()
         for consumer in list(self._consumers.values()):
             consumer.stream_updated()
 
@@ -441,6 +459,11 @@ class Stream:
         # A work queue keeps a worker's messages for the next one.
         if txn is not None and (self.config.retention == "interest" or consumer.config.direct):
             self.retention.drop_unneeded(txn)
+
+    def restore_consumer(self, name: str) -> None:
+        """Serve a consumer again that is still on flash: its deletion failed."""
+        if self.live and name not in self._consumers:
+            self._restore_consumers(self, name)
 
     def consumer_acked(self, consumer: ConsumerPort, seqs: Iterable[int], txn: "Txn") -> None:
         self.retention.acked(consumer, seqs, txn)
