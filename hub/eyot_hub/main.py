@@ -98,7 +98,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             handler.setFormatter(JsonFormatter())
     # py4j raises what it logs as errors, with tracebacks; the rest is for those who debug Spark.
     logging.getLogger("py4j").setLevel(logging.WARNING if options.log_level == "debug" else logging.CRITICAL)
-    show, config = Show(as_json=options.json), None
+    show, config, spark = Show(as_json=options.json), None, None
     try:
         config = load(options.config)
         check_command(config, options)
@@ -108,19 +108,19 @@ def _run(arguments: Sequence[str] | None) -> int:
         settings = config.spark_settings()
         if options.command == "run":
             settings.setdefault("spark.scheduler.mode", "FAIR")
-        return command(session(f"eyot-hub {options.command}", settings), config, options, show)
+        spark = session(f"eyot-hub {options.command}", settings)
+        return command(spark, config, options, show)
     except ConfigError as error:
         print(f"eyot-hub: {printable(str(error))}", file=sys.stderr)
         return 2
     except OutputFailed as failed:
         raise failed.error from None
-    except (HubError, PySparkException, OSError, DeltaError) as error:  # the last: of a storage that is away, too
-        print(f"eyot-hub: {_cause(config, error)}", file=sys.stderr)
-        return 1
     except Exception as error:
-        # An unexpected error: print the whole traceback, and its cause in the last line.
-        traceback.print_exc()
-        print(f"eyot-hub: {_cause(config, error)}", file=sys.stderr)
+        ended = spark is not None and not usable(spark)  # killed, for want of memory perhaps
+        # DeltaError: of a storage that is away, too. Any other error is unexpected: the cause is the last line.
+        if not ended and not isinstance(error, HubError | PySparkException | OSError | DeltaError):
+            traceback.print_exc()
+        print(f"eyot-hub: {'Spark ended: ' if ended else ''}{_cause(config, error)}", file=sys.stderr)
         return 1
 
 

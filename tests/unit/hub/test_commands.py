@@ -215,6 +215,15 @@ def test_an_error_names_keys_and_controls_no_terminal(
     assert told.count("\n") == 1
 
 
+def test_an_end_of_spark_is_told_in_a_line(
+    config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("eyot_hub.main.session", lambda *_: Mock(sparkContext=None))
+    monkeypatch.setattr("eyot_hub.main.Gaps", Mock(side_effect=Py4JNetworkError("Answer from Java side is empty")))
+    assert main(["gaps", "-c", config]) == 1
+    assert capsys.readouterr().err == "eyot-hub: Spark ended: Answer from Java side is empty\n"
+
+
 @pytest.mark.parametrize("command", [["erase", "--resume"], ["run", "--once"]])
 def test_a_full_output_is_no_full_lake_and_ends_no_job(
     config: str, command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

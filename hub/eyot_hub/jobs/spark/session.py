@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
+import socketserver
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from py4j.protocol import Py4JNetworkError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
@@ -16,6 +19,8 @@ from pyspark.sql import SparkSession
 from eyot_hub.errors import HubError
 from eyot_hub.source import JetStreamDataSource
 from eyot_hub.stopping import ended_by_interrupt
+
+log = logging.getLogger(__name__)
 
 _CORES: Final = os.cpu_count() or 1
 _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.json")
@@ -63,13 +68,19 @@ def session(app_name: str, settings: Mapping[str, str] | None = None) -> SparkSe
     try:
         # PySpark that is interrupted removes the folder where a JVM tells its port. A JVM that starts does not end without it.
         with ended_by_interrupt():
-            return builder.getOrCreate()
+            spark = builder.getOrCreate()
+    except (Py4JNetworkError, ConnectionError):
+        raise HubError("Spark's JVM ended while it started") from None
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
         raise HubError(
             "Spark's JVM did not start, and the lines above tell why. Spark needs Java 17 or later, by JAVA_HOME or PATH"
         ) from None
+    # PySpark's server of accumulators would print a traceback when the JVM ends. The jobs use none.
+    server: socketserver.BaseServer = spark.sparkContext._accumulatorServer
+    server.handle_error = lambda *_: log.debug("accumulators", exc_info=True)  # type: ignore[method-assign]
+    return spark
 
 
 def _submitted() -> set[str]:
