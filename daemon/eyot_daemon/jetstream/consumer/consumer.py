@@ -385,7 +385,8 @@ class Consumer:
             return
         self.reader.gave_back()
         log_state, state = self.stream.log.state, self.state
-        first = log_state.first_seq or log_state.last_seq + 1
+        # Of what is not on flash yet nothing is gone.
+        first = min(log_state.first_seq or log_state.last_seq + 1, self.stream.log.committed_seq + 1)
         if singly:
             self.acks.removed([sseq for sseq in state.pending if sseq < first or not self._is_there(sseq)], _REMOVED)
         gone = state.remove_below(first)

@@ -175,6 +175,7 @@ class Consumers:
             if failure is not None:
                 consumer.not_created()
                 stream.remove_consumer(consumer)
+                stream.restore_consumer(name)  # the deletion of the one before it has failed, too
             elif not consumer.closed:
                 # Its start is announced when all earlier messages are on flash: a mirror regards everything before
                 # `delivered` as removed.

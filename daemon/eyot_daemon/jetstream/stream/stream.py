@@ -461,7 +461,7 @@ class Stream:
             self.retention.drop_unneeded(txn)
 
     def restore_consumer(self, name: str) -> None:
-        """Serve a consumer again that is still on flash: its deletion failed."""
+        """Serve a consumer again if it is still on flash: its deletion failed, and so did the creation of a successor."""
         if self.live and name not in self._consumers:
             self._restore_consumers(self, name)
 
