@@ -214,6 +214,7 @@ class JetStreamAccount:
 
     def start_stream(self, stream: Stream) -> None:
         """Start a restored stream."""
+        self.server.wall_clock.watch()  # a jump from before is none of this stream's
         leap_ns = self.server.wall_clock.trust.leap_ns
         if leap_ns:
             stream.rebuild_dedupe(leap_ns)

@@ -266,3 +266,20 @@ def test_interest_retention_without_consumers_keeps_what_was_there(tmp_path: Pat
     assert fixture.request("STREAM.DELETE.S")["success"]
     assert "error" not in restore(fixture, answer, data)
     assert [seq for seq, _ in fixture.held()] == [1, 2, 3]
+
+
+def test_a_clock_that_was_set_right_unseen_ages_nothing(tmp_path: Path) -> None:
+    """It is two weeks ahead while a second stream lives, and is set right just before the restore."""
+    fixture = ConsumerFixture(tmp_path)
+    for name in "ST":
+        fixture.create(name, max_age=60_000_000_000)
+    fixture.fill(5)
+    answer, data = take(fixture)
+    remove(fixture)
+    fixture.clock.jump(14 * 86400.0)
+    fixture.put(b"t.x")  # whoever stores something looks at the clock
+    fixture.clock.jump(-14 * 86400.0)
+    assert "error" not in restore(fixture, answer, data)
+    fixture.put(b"t.x")
+    fixture.advance(5.0, 1.0)
+    assert len(fixture.held()) == 5
