@@ -44,13 +44,18 @@ def passes(fixture: MqttFixture, seconds: float) -> None:
 def test_what_expires_in_a_queue_leaves_it_and_makes_room(tmp_path: Path) -> None:
     fixture = MqttFixture(tmp_path, mqtt=MqttStoreOptions(queue_msgs=3))
     client, other = client_of(fixture, "c"), client_of(fixture, "other", b"b.>")
+    quick = client_of(fixture, "quick")
     fixture.send(b"a.1", b"1", ttl(10))
     fixture.send(b"a.2", b"2")
     fixture.send(b"a.3", b"3", ttl(10))
     fixture.send(b"b.1", b"other", ttl(20))
+    fixture.run()
+    assert quick.pull(1) == [b"1"]
+    quick.ack(1)
     passes(fixture, 9)
-    assert figures(client)[0] == 3
+    assert (figures(client)[0], figures(quick)[0]) == (3, 2)
     passes(fixture, 2)
+    assert (figures(quick)[0], figures(quick)[2]) == (1, 1), "it has the first one"
     assert (figures(client)[0], figures(client)[2]) == (1, 2)
     assert figures(other)[0] == 1
     assert [seq for seq, _ in fixture.held("$MQTT_msgs")] == [2, 4]

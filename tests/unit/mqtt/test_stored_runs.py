@@ -110,11 +110,14 @@ def test_each_client_gets_the_outcomes_of_its_own(runs: Runs) -> None:
     assert queue.pull() == [b"1", b"2"]
 
 
-def test_a_run_that_a_queue_has_no_room_for_changes_nothing(runs: Runs) -> None:
+@pytest.mark.parametrize("bound", ["msgs_max", "bytes_max"])
+def test_a_run_that_a_queue_has_no_room_for_changes_nothing(runs: Runs, bound: str) -> None:
     queue = QueueClient(runs.fixture, SessionRecord("away", "", 4))
     queue.follow(b"q")
     assert queue.queue is not None
-    runs.fixture.mqtt._context.msgs_max = 2
+    setattr(
+        runs.fixture.mqtt._context, bound, 2 if bound == "msgs_max" else 2 * (len(b"$MQTT.msgs.q") + len(HEADER) + 1)
+    )
     assert runs.publish("x", [b"1"], queue=b"q")
     assert not runs.publish("y", [b"2", b"3"], queue=b"q")
     assert runs.publish("y", [b"2"], queue=b"q")
