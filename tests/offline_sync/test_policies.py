@@ -316,6 +316,15 @@ async def test_a_more_important_copy_goes_first(autojump_clock: trio.testing.Moc
         await fixture.until(lambda: fixture.last_seq(fixture.leaf, "AS") > 2700, 300)
         assert fixture.last_seq(fixture.leaf, "BS") < 1500
         await fixture.until(lambda: fixture.last_seq(fixture.leaf, "BS") == 3000, 300)
+        # What its origin holds back does not catch up: nobody waits for it.
+        closed = Window(frozenset(range(7)), (minute_of_day(fixture) + 30) % 1440, (minute_of_day(fixture) + 40) % 1440)
+        fixture.hub.broker.sync.reload(streams(A=StreamPolicy(windows=(closed,))))
+        fixture.publish("a.a", b"held", 300, at=fixture.hub)
+        await trio.sleep(60)
+        (important,) = [task.report.info() for task in fixture.leaf.sourcing.tasks() if task.stream.name == "AS"]
+        assert important.lag == 300
+        fixture.publish("b.a", b"late", at=fixture.hub)
+        await fixture.until(lambda: fixture.last_seq(fixture.leaf, "BS") == 3001, 10)
 
 
 async def test_a_used_up_budget_holds_what_is_read_too(autojump_clock: trio.testing.MockClock) -> None:

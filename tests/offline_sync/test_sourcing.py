@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from eyot_sync.sourcing import source_consumer
 from offline_sync.fleet import quiet
 from offline_sync.journal import StreamEpoch
 from offline_sync.layout import external
@@ -90,6 +91,29 @@ def test_a_message_leaves_its_queue_when_the_copy_has_it_on_flash(tmp_path: Path
         await trio.sleep(60)
         assert pair.held(pair.hub, "WORK") == NUMBERS
         assert pair.held(pair.leaf, "ORIGIN") == []
+
+    simulated(tmp_path, play)
+
+
+@pytest.mark.parametrize("header", [b"", None], ids=["nats-server", "eyot"])
+def test_what_a_link_cannot_carry_stays_in_its_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: bytes | None
+) -> None:
+    """The flow-control request behind it is answered before the gap is noticed: by nats-server before 2.14 without a position."""
+    if header is not None:
+        monkeypatch.setattr(source_consumer, "ack_position_header", lambda *_: header)
+
+    async def play(pair: Pair) -> None:
+        await pair.start(retention="workqueue")
+        await pair.make(pair.hub, "WORK", sources=[external("ORIGIN", "leaf")])
+        await trio.sleep(3)
+        for link in pair.leaf.broker.links.connections.values():
+            link.session.sender.max_payload = 100
+        large = "x" * 200
+        await pair.publish("in.a", "first", large)
+        await trio.sleep(20)
+        assert pair.held(pair.hub, "WORK") == ["first"]
+        assert pair.held(pair.leaf, "ORIGIN")[-1:] == [large]
 
     simulated(tmp_path, play)
 

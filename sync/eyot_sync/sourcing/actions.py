@@ -74,6 +74,8 @@ class Progress(Struct):
     """Progress of a mirror or source, for stream info and status. Times are the owner's monotonic seconds, None: never."""
 
     lag: int = 0
+    #: The origin holds these messages back at present.
+    held_back: bool = False
     heard_at: float | None = None
     error: ApiError | None = None
     copied: int = 0

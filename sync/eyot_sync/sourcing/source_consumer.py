@@ -244,6 +244,7 @@ class SourceConsumer:
         self.progress.heard_at = now
         self.progress.error = None
         self.progress.lag = max(0, info.num_pending - self.request.consumer_seq)
+        self.progress.held_back = False
         metadata = info.config.metadata if info.config is not None else {}
         of_origins = metadata.get(upstream_positions.KEY, "") if self.config.asks_origins else ""
         if of_origins not in ("", upstream_positions.ASKED):
@@ -355,7 +356,7 @@ class SourceConsumer:
                 return self._ask(now)
         request.consumer_seq = ack.consumer_seq
         request.delivered_seq = ack.stream_seq
-        self.progress.lag = ack.pending
+        self.progress.lag, self.progress.held_back = ack.pending, False
         if ack.stream_seq <= self.resume.last.seq or self.resume.is_old(ack.stream_seq, ack.ts_ns):
             self.progress.dropped_old += 1
             return []
@@ -380,7 +381,7 @@ class SourceConsumer:
             request.consumer_seq += taken
             resume.last = _origin_position(self._batch[-1])
             request.delivered_seq = self.progress.last_seq = resume.last.seq
-            self.progress.lag = lag
+            self.progress.lag, self.progress.held_back = lag, False
         return taken
 
     @property
@@ -475,6 +476,7 @@ class SourceConsumer:
             return self._answer(stalled)
         # An Eyot origin that holds messages back (its policies, a rate) says how many.
         self.progress.lag = parse_uint(headers.get(header, _PENDING) or b"0") or 0
+        self.progress.held_back = self.progress.lag > 0
         return []
 
     def _answer(self, subject: bytes) -> list[Action]:

@@ -241,7 +241,10 @@ def test_a_heartbeat_says_what_the_origin_holds_back() -> None:
     assert source_consumer.progress.lag == 3
     for header, lag in ((heartbeat(0, b"Nats-Pending-Messages: 7"), 7), (heartbeat(0), 0)):
         assert source_consumer.message(b"", b"", header, b"", 1.2) == []
-        assert source_consumer.progress.lag == lag
+        assert (source_consumer.progress.lag, source_consumer.progress.held_back) == (lag, lag > 0)
+    source_consumer.message(b"", b"", heartbeat(0, b"Nats-Pending-Messages: 7"), b"", 1.2)
+    receive(source_consumer, 1, 1, pending=6)
+    assert (source_consumer.progress.lag, source_consumer.progress.held_back) == (6, False)
 
 
 def test_a_message_with_the_headers_of_a_heartbeat_is_a_message() -> None:

@@ -129,6 +129,8 @@ class Delivery:
         self._backlog_pause_s = 0.0  # the end of the turn may empty the receiver's buffer
         self._backlog_max = min(BACKLOG_MAX, self.account.broker.options.max_pending // BACKLOG_SHARE)
         self._headers_only = consumer.config.headers_only
+        #: A link dropped a delivery: it was too large for the peer, or the lane was full.
+        self.left_out = False
         self.prefix = b"$JS.ACK.%b.%b." % (consumer.stream.name.encode(), consumer.name.encode())
         # tokens and dots around the numbers of an acknowledgement subject: delivery count, two sequences, time, pending
         self.overhead = len(self.prefix) + 40
@@ -262,6 +264,7 @@ class Delivery:
             told = messages.one_by_one()
             count = dest.deliver_all_of(self._stream, subject, told)
             sent = count, sum(len(header) + len(payload) for _, header, payload in told[:count])
+        self.left_out = self.left_out or sent[0] < len(messages)
         self.account.out_msgs += sent[0]
         self.account.out_bytes += sent[1]
 
@@ -328,7 +331,9 @@ class Delivery:
             )
             for at, message in enumerate(messages)
         ]
-        self.account.out_msgs += dest.deliver_all_of(self._stream, leaf.subject, told)
+        sent = dest.deliver_all_of(self._stream, leaf.subject, told)
+        self.left_out = self.left_out or sent < len(messages)
+        self.account.out_msgs += sent
         self.account.out_bytes += sum(len(message.header) + len(message.payload) for message in messages)
 
     def backlogged(self, route: "Route", now: float) -> bool:

@@ -430,14 +430,28 @@ class PushDelivery(Delivery):
         """Process a flow-control answer; an acknowledging one contains the receiver's position."""
         if self.flow is None or not self.flow.answered(subject):
             return
-        if self.consumer.config.direct and self._is_believed(header):
-            self.confirmed_sseq = self._asked_sseq
-            self._downstream.confirmed(self._hidden, self._asked_sseq)
+        seq = self._confirmed_by(header) if self.consumer.config.direct else 0
+        if seq:
+            self.confirmed_sseq = max(self.confirmed_sseq, seq)
+            self._downstream.confirmed(self._hidden, seq)
         if self._flow_acks:
             last = headers.get(header, LAST_STREAM) or b""
             if last.isdigit() and len(last) <= 20:
                 self._acks.received_up_to(int(last))
         self.consumer.mark()
+
+    def _confirmed_by(self, header: bytes) -> int:
+        """Return the sequence up to which an answer confirms everything; 0: it confirms nothing.
+
+        What a link dropped right before the request is not confirmed: the receiver answers before it notices the gap,
+        and requests from there. It has everything that its request resumed after.
+        """
+        if not self._is_believed(header):
+            return 0
+        told = _position(header, LAST_CONSUMER)
+        if self._asked_cseq <= told if told is not None else not self.left_out:
+            return self._asked_sseq
+        return min(self._asked_sseq, max(self.begun_after, _position(header, LAST_STREAM) or 0))
 
     def _is_believed(self, header: bytes) -> bool:
         """Return whether an answer comes from the receiver of this consumer's messages.
@@ -449,13 +463,12 @@ class PushDelivery(Delivery):
         """
         if not self.bound:
             return False
-        last = headers.get(header, LAST_CONSUMER)
-        told = None if last is None else parse_uint(last)
-        if told is not None and not self._asked_cseq <= told <= self.consumer.state.delivered_cseq:
-            return False  # another one's, or the link dropped some that were sent before the request
         consumer = headers.get(header, CONFIRMED_CONSUMER)
         if consumer is not None:
             return consumer == self.consumer.name.encode()
+        told = _position(header, LAST_CONSUMER)
+        if told is not None and not self._asked_cseq <= told <= self.consumer.state.delivered_cseq:
+            return False
         return not self._has_twin()
 
     def _has_twin(self) -> bool:
@@ -513,3 +526,9 @@ class PushDelivery(Delivery):
             self._subject = subject
             interest_of(self.account).watch(subject, self)
         self._group = config.deliver_group.encode()
+
+
+def _position(header: bytes, name: bytes) -> int | None:
+    """Return a position in an answer's header; None: it names none."""
+    value = headers.get(header, name)
+    return None if value is None else parse_uint(value)

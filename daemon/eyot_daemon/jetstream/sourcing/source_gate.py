@@ -95,9 +95,10 @@ class SourceGate:
         return None
 
     def _catches_up(self) -> bool:
-        """Return whether it reads over a link and lacks many messages."""
-        source_consumer = self._source_consumer
-        return source_consumer.is_connected and source_consumer.progress.lag > BEHIND_MESSAGES and bool(self._links())
+        """Return whether it reads over a link and lacks many messages, which its origin does not hold back."""
+        progress = self._source_consumer.progress
+        is_behind = progress.lag > BEHIND_MESSAGES and not progress.held_back
+        return self._source_consumer.is_connected and is_behind and bool(self._links())
 
     def _links(self) -> list[LeafConnection]:
         """Return the links over which the origin is reached."""
