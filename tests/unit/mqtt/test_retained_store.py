@@ -194,6 +194,7 @@ def test_expired_messages_are_removed_when_they_are_due(fixture: MqttFixture, mo
     fixture.retain(b"a", b"1", expiring(fixture, 10))
     fixture.retain(b"b", b"1", expiring(fixture, 5))
     fixture.retain(b"c", b"1")
+    fixture.retain(b"d", b"1", expiring(fixture, 30))
     fixture.run()
     fixture.retain(b"b", b"2", expiring(fixture, 100))
     fixture.run()
@@ -201,8 +202,10 @@ def test_expired_messages_are_removed_when_they_are_due(fixture: MqttFixture, mo
         committer = fixture.store._committer
         full.setattr(committer, "commit", lambda group: [StoreError("full", "as expected")] * len(group))
         fixture.advance(11.0)
-        assert [payload for _, payload in fixture.held("$MQTT_rmsgs")] == [b"1", b"1", b"2"]
+        assert [payload for _, payload in fixture.held("$MQTT_rmsgs")] == [b"1", b"1", b"1", b"2"]
     fixture.advance(1.0)
+    assert [payload for _, payload in fixture.held("$MQTT_rmsgs")] == [b"1", b"1", b"2"]
+    fixture.advance(19.0)
     assert [payload for _, payload in fixture.held("$MQTT_rmsgs")] == [b"1", b"2"]
     assert replayed(fixture, b">") == [(b"c", b"1"), (b"b", b"2")]
     fixture = fixture.reopened(crash=True)

@@ -11,7 +11,7 @@ import pytest
 from eyot_daemon.mqtt.counters import Drops
 from eyot_daemon.mqtt.replies import Replies
 from eyot_daemon.mqtt.session import Session, SessionLimits
-from eyot_daemon.mqtt.session_link import Outgoing, Queued
+from eyot_daemon.mqtt.session_link import BACKLOG_BYTES, Outgoing, Queued
 from eyot_daemon.mqtt.session_record import SessionRecord, SubOptions
 from eyot_daemon.mqtt.sessions import AccountSessions, Limits, Opened, Opening
 from eyot_daemon.mqtt.store import MqttStore
@@ -245,3 +245,32 @@ def test_what_a_new_connection_finds_too_large_holds_no_room(fixture: MqttFixtur
     session.send(retained(b"small"))
     assert small.payloads == [b"small"]
     assert session.drops.by_reason["too_large"] == 1
+
+
+def test_what_waits_in_memory_is_bounded_and_what_is_dropped_is_counted(fixture: MqttFixture) -> None:
+    session, client = session_of(fixture), Client(1, size_max=500)
+    size = retained(b"0").size
+    session.set_limits(SessionLimits(100, 3, 1 << 20))
+    session.attach(client)
+    assert [session.send(retained(b"%d" % number)) for number in range(6)] == [True] * 4 + [False] * 2
+    assert session.backlog == (3, 3 * size)
+    session.set_limits(SessionLimits(100, 1000, 5 * size))
+    expires = b"NATS/1.0\r\nEyot-Mqtt-Expires: %d\r\n\r\n" % (fixture.clock.now_ns() + 10**9)
+    short = retained(b"s")._replace(header=expires, topic="")
+    short = short._replace(payload=b"s" * (2 * size - len(expires)))
+    assert (short.size, session.send(short), session.send(retained(b"6"))) == (2 * size, True, False)
+    assert session.drops.by_reason["full"] == 3
+    fixture.clock.advance(2)
+    answer_all(fixture, session, client)
+    assert client.payloads == [b"0", b"1", b"2", b"3"]
+    assert (session.backlog, session.drops.by_reason["expired"]) == ((0, 0), 1)
+    assert not session.send(retained(bytes(600)))
+    at_most_once = retained(b"q")._replace(qos=0)
+    client.backlog = BACKLOG_BYTES
+    assert session.send(at_most_once)
+    client.backlog += 1
+    assert not session.send(at_most_once)
+    session.detach()
+    assert not session.send(at_most_once)
+    dropped = session.drops.by_reason
+    assert (dropped["too_large"], dropped["slow"]) == (1, 1)
