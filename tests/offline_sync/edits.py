@@ -119,6 +119,7 @@ async def restore_stream(fleet: Fleet) -> None:
         return
     model.put_back(place, taken.last_seq, taken.numbers - held)
     node.backup = None  # it would bring back what the stream has lost by now
+    node.has_restored_stream = True
     await trio.sleep(fleet.chance.choice((0.0, 0.0, 0.1, 10.0)))
     while node.stream(stream) is None:
         answer = await archives.put_back(node, taken) if node.running and not node.disk_full else None

@@ -108,7 +108,7 @@ async def disk(fleet: Fleet) -> None:
 
 async def clock(fleet: Fleet) -> None:
     node = fleet.nodes[fleet.chance.choice(list(fleet.nodes))]
-    if node.was_restored or not node.running:
+    if node.was_restored or node.has_restored_stream or not node.running:
         return  # what is newer than the last message copied is all that tells new from old there (decision 0007)
     node.clock.offset_s = fleet.chance.choice(_CLOCKS)
     fleet.say(f"clock of {node.name} is off by {node.clock.offset_s:.0f} s")
@@ -120,7 +120,7 @@ async def leap(fleet: Fleet) -> None:
     """
     chance = fleet.chance
     node = fleet.nodes[chance.choice(list(fleet.nodes))]
-    if node.was_restored or not node.running:
+    if node.was_restored or node.has_restored_stream or not node.running:
         return
     before = node.clock.offset_s
     await node.crash(silent=chance.random() < 0.5)

@@ -165,7 +165,7 @@ class Node:
         self.on_link_up: Callable[[], None] = lambda: None
         self.linked_at: dict[str, float] = {}
         self.backup: Path | None = None
-        self.was_restored = False
+        self.was_restored = self.has_restored_stream = False
         self.restored_at = -1.0
         #: Of its links; what they carry is what messages are, unless somebody wants it otherwise.
         self.compression = CompressionOptions(mode="off")

@@ -135,6 +135,11 @@ class Queue:
         if isinstance(made, Consumer) and made is not self._consumer:
             self._adopt(made)
 
+    @property
+    def consumer(self) -> Consumer | None:
+        """The queue's consumer; None before the queue is configured."""
+        return self._consumer
+
     def _adopt(self, consumer: Consumer) -> None:
         """Take up the queue's consumer."""
         self._consumer = consumer
@@ -268,18 +273,22 @@ class QueueMember:
     `may_receive`: whether others are to get a message on a subject instead; None: there are no others.
     """
 
-    __slots__ = ("_may_receive", "_on_message", "_receiver", "queue")
+    __slots__ = ("_consumer", "_may_receive", "_on_message", "_receiver", "queue")
 
     def __init__(self, queue: Queue, on_message: OnMessage, may_receive: MayReceive | None = None) -> None:
         self.queue = queue
         self._on_message = on_message
         self._may_receive = may_receive
         self._receiver: LocalReceiver | None = None
+        self._consumer: Consumer | None = None
 
     def pull(self, count: int, max_bytes: int) -> None:
         """Have at most `count` messages, of together about `max_bytes` bytes, handed over; replaces the last pull."""
-        if self._receiver is None:
+        if (
+            self._receiver is None or self._consumer is not self.queue.consumer
+        ):  # the first one's creation may have failed
             self._receiver = self.queue.joined(self._on_message, self._may_receive)
+            self._consumer = self.queue.consumer
         if self._receiver is not None:
             self._receiver.pull(count, max_bytes)
 
