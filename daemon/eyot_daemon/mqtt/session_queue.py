@@ -284,9 +284,8 @@ class QueueMember:
 
     def pull(self, count: int, max_bytes: int) -> None:
         """Have at most `count` messages, of together about `max_bytes` bytes, handed over; replaces the last pull."""
-        if (
-            self._receiver is None or self._consumer is not self.queue.consumer
-        ):  # the first one's creation may have failed
+        # The creation of the consumer that it joined may have failed.
+        if self._receiver is None or self._consumer is not self.queue.consumer:
             self._receiver = self.queue.joined(self._on_message, self._may_receive)
             self._consumer = self.queue.consumer
         if self._receiver is not None:
