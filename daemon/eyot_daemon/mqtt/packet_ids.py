@@ -45,13 +45,17 @@ class StoredPacketIds:
 
     def put(self, kind: bytes, session: str, packet_id: int, value: bytes) -> PacketIdChange:
         """Store a value."""
-        values = self._values[kind].setdefault(session, {})
-        values[packet_id] = value
+        before = self.get(kind, session, packet_id)
+        self._values[kind].setdefault(session, {})[packet_id] = value
         key = position_key(kind, session, packet_id)
 
         def undo() -> None:
-            if values.get(packet_id) == value:
-                del values[packet_id]
+            if self.get(kind, session, packet_id) != value:
+                return
+            if before is not None:
+                self._values[kind][session][packet_id] = before
+            else:
+                self.remove(kind, session, packet_id)
 
         return PacketIdChange(lambda txn: self._log.put_position(txn, key, value), undo)
 
