@@ -186,6 +186,11 @@ class Consumer:
         """End: its creation failed, and nobody was told of it."""
         self._close(deleted=True)
 
+    def discard(self) -> None:
+        """End, and write nothing: what is in memory is not what is stored."""
+        self._close(deleted=False)
+        self.stream.remove_consumer(self)
+
     def stop(self) -> None:
         if not self.closed:
             self.writer.close(self.broker.clock.monotonic())

@@ -144,10 +144,16 @@ class Consumers:
 
     @staticmethod
     def reset(consumer: Consumer, seq: int, done: "Callable[[int, StoreError | None], None]") -> None:
-        """Let a consumer continue at `seq` (0: after its ack floor); `done` receives that position when it is on flash."""
+        """Let a consumer continue at `seq` (0: after its ack floor); `done` receives that position when it is on flash.
+
+        If that fails, the consumer is served again as it is stored.
+        """
         at = consumer.reset(seq)
 
         def settle(failure: StoreError | None) -> None:
+            if failure is not None and not consumer.closed:
+                consumer.discard()
+                consumer.stream.restore_consumer(consumer.name)
             done(at, failure)
             consumer.go_on()
 
