@@ -190,9 +190,13 @@ def test_what_broken_puts_left_is_removed(fleet: Fleet, monkeypatch: pytest.Monk
         await js.purge_stream(f"OBJ_{fleet.bucket}", subject=f"$O.{fleet.bucket}.M.x")
 
     fleet.ask(fleet.hub, leave)
-    with monkeypatch.context() as patch:  # the second chunk is not acknowledged before SIGINT
-        patch.setattr("nats.js.JetStreamContext.publish", interrupted_at(2))
-        assert fleet.run(fleet.hub, "object", "put", fleet.bucket, str(package)).code == 130
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a program of its own
+    try:
+        with monkeypatch.context() as patch:  # the second chunk is not acknowledged before SIGINT
+            patch.setattr("nats.js.JetStreamContext.publish", interrupted_at(2))
+            assert fleet.run(fleet.hub, "object", "put", fleet.bucket, str(package)).code == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert list(fleet.ask(fleet.hub, chunks).values()) == [3]
     removed = fleet.publish(package, "--ring", "field")["chunks_removed"]
     monkeypatch.setattr("eyot_cli.upgrade.leftovers.ENDED_AFTER", timedelta())

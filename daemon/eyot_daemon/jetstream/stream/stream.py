@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("eyot.jetstream")
 
 RestoreConsumers = Callable[["Stream", str], None]
-"""Makes one stored consumer of a stream live again, by its name; ""`: all of them."""
+"""Makes a stored consumer of a stream live again, by its name; all of them for ""."""
 
 _REBUILD_MESSAGES = 1024
 _REBUILD_BYTES = 16 << 20
