@@ -185,7 +185,7 @@ def test_a_configuration_that_names_nothing(
 ) -> None:
     config = tmp_path / "eyotd.conf"
     config.write_text(f"eyot {{ device {{ {block} }} }}\n")
-    from eyot_daemon.launch import main as eyotd
+    from eyot_daemon.main import main as eyotd  # `launch` changes what belongs to the whole process
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["eyotd", "-t", "-c", str(config)])
