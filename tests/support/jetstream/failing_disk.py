@@ -3,18 +3,15 @@
 When the disk is well again, and all is quiet, two things must hold. Memory is what flash is: a server that starts on a copy of the store
 answers as the one that lived through the failures. And every consumer gets what its stream holds.
 
-    .venv/bin/python tests/support/jetstream/failing_disk.py --seed 1 --seeds 1000 [--steps 60]
+`make failing-disk` runs many seeds.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import logging
 import random
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,7 @@ import msgspec
 
 from support.jetstream.consumers import Box, ConsumerFixture
 from support.jetstream.full_disk import Disk
+from support.seeds import folder_in_memory, run_seeds
 
 STEPS = 60
 STREAMS = ("S", "T")
@@ -321,28 +319,9 @@ def view(fixture: ConsumerFixture) -> Info:
 
 def run(seed: int, steps: int = STEPS) -> None:
     """One seed. Raises AssertionError."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as directory:
-        FailingDiskRun(seed, Path(directory), steps).run()
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Streams and consumers while commits fail at random.")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seeds", type=int, default=1000)
-    parser.add_argument("--steps", type=int, default=STEPS)
-    asked = parser.parse_args()
-    logging.disable(logging.CRITICAL)
-    failed = 0
-    for seed in range(asked.seed, asked.seed + asked.seeds):
-        try:
-            run(seed, asked.steps)
-        except AssertionError as violation:
-            failed += 1
-            print(f"seed {seed}: {violation}")
-    print(f"{asked.seeds} seeds, {failed} with violations")
-    return 1 if failed else 0
+    with folder_in_memory() as path:
+        FailingDiskRun(seed, path, steps).run()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_seeds("Streams and consumers while commits fail at random.", run, STEPS))

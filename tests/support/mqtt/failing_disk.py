@@ -4,17 +4,14 @@ When the disk is well again, and all is quiet, three things must hold. A server 
 the one that lived through the failures. What was acknowledged comes to each session that had a subscription for it. A retained message
 is the last one that was acknowledged, or one after it.
 
-    .venv/bin/python tests/support/mqtt/failing_disk.py --seed 1 --seeds 1000 [--steps 80]
+`make failing-disk` runs many seeds.
 """
 
 from __future__ import annotations
 
-import argparse
-import logging
 import random
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +23,7 @@ from eyot_wire.mqtt.properties import Properties
 from support.jetstream.full_disk import Disk
 from support.mqtt.cuts import EXPIRY_S, Connection, Server
 from support.mqtt.raw_mqtt import Got
+from support.seeds import folder_in_memory, run_seeds
 
 STEPS = 80
 LEVEL = 5
@@ -341,28 +339,9 @@ def connect_packet(client_id: str, *, clean: bool) -> bytes:
 
 def run(seed: int, steps: int = STEPS) -> None:
     """One seed. Raises AssertionError."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as directory:
-        FailingDiskRun(seed, Path(directory), steps).run()
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Sessions and retained messages of MQTT while commits fail at random.")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seeds", type=int, default=1000)
-    parser.add_argument("--steps", type=int, default=STEPS)
-    asked = parser.parse_args()
-    logging.disable(logging.CRITICAL)
-    failed = 0
-    for seed in range(asked.seed, asked.seed + asked.seeds):
-        try:
-            run(seed, asked.steps)
-        except AssertionError as violation:
-            failed += 1
-            print(f"seed {seed}: {violation}")
-    print(f"{asked.seeds} seeds, {failed} with violations")
-    return 1 if failed else 0
+    with folder_in_memory() as path:
+        FailingDiskRun(seed, path, steps).run()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_seeds("Sessions and retained messages of MQTT while commits fail at random.", run, STEPS))
