@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-from eyot_hub.stopping import ended_by_interrupt
+from eyot_wire.program import ended_by_interrupt
 
 
 def main() -> int:

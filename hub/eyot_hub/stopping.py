@@ -5,8 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import FrameType
 from typing import Final
 
@@ -31,18 +30,3 @@ def wait(seconds: float, stop: Callable[[], bool]) -> None:
     due = time.monotonic() + seconds
     while not stop() and (left := due - time.monotonic()) > 0:
         time.sleep(min(LOOK_S, left))
-
-
-@contextmanager
-def ended_by_interrupt() -> Iterator[None]:
-    """Let SIGINT end the process at once in here, without KeyboardInterrupt."""
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or before is not signal.default_int_handler:
-        yield  # SIGINT is ignored, or somebody else's
-        return
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # what was done in here has set no handler
-            signal.signal(signal.SIGINT, before)

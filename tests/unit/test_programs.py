@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import signal
+import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
@@ -18,11 +20,26 @@ Program = tuple[str, Callable[[], int]]
 SCRIPTS = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["scripts"]
 
 
+#: What the modules `launch` only prepare the process for.
+MAINS = {name: place.replace(".launch:main", ".main") for name, place in SCRIPTS.items()}
+_INTERRUPTED_WHILE_LOADING = """
+import importlib, os, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+launch = importlib.import_module(sys.argv[2])
+sys.meta_path.insert(0, Interrupt())
+sys.exit(launch.main())
+"""
+
+
 @pytest.fixture(params=sorted(SCRIPTS))
 def program(request: pytest.FixtureRequest) -> Program:
-    """A program's name and entry point. The modules `launch` only prepare the process for `main`."""
-    module, _, name = SCRIPTS[request.param].replace(".launch:", ".main:").partition(":")
-    return request.param, getattr(importlib.import_module(module), name)
+    """A program's name and entry point."""
+    return request.param, importlib.import_module(MAINS[request.param]).main
 
 
 def _status(main: Callable[[], int]) -> object:
@@ -83,6 +100,14 @@ def test_an_interrupt_ends_a_program_silently(
     monkeypatch.setattr("sys.stdout", InterruptedOutput())
     assert _status(main) == INTERRUPTED
     assert capsys.readouterr().err in ("", "\n")
+
+
+@pytest.mark.parametrize("name", sorted(SCRIPTS))
+def test_an_interrupt_while_a_program_loads_is_silent(name: str) -> None:
+    module = SCRIPTS[name].partition(":")[0]
+    command = [sys.executable, "-c", _INTERRUPTED_WHILE_LOADING, MAINS[name], module]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "")
 
 
 @pytest.mark.parametrize("is_variable", [False, True])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
 from eyot_wire.quoting import printable
 
@@ -54,6 +55,25 @@ def run_program(name: str, main: Callable[[], int], *, failed: int = 1) -> int:
         except OSError:
             _drop_output()
         return failed
+
+
+@contextmanager
+def ended_by_interrupt() -> Iterator[None]:
+    """Let SIGINT end the process at once in here, silently, without KeyboardInterrupt: while a program loads, for example."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:
+        yield  # SIGINT is ignored, or somebody else's
+        return
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    except ValueError:
+        yield  # not the main thread, which alone gets signals
+        return
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # what was done in here has set no handler
+            signal.signal(signal.SIGINT, before)
 
 
 def told(error: OSError) -> str:

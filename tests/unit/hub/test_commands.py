@@ -101,25 +101,6 @@ def test_a_machine_without_the_extra_hub_is_told_what_to_install(missing: str) -
     assert "Traceback" not in found.stderr
 
 
-_INTERRUPTED_WHILE_LOADING = """
-import os, signal, sys
-from eyot_hub import launch
-
-class Interrupt:
-    def find_spec(self, name, path=None, target=None):
-        if name == "eyot_hub.main":
-            os.kill(os.getpid(), signal.SIGINT)
-
-sys.meta_path.insert(0, Interrupt())
-sys.exit(launch.main())
-"""
-
-
-def test_an_interrupt_while_loading_is_silent() -> None:
-    ended = subprocess.run([sys.executable, "-c", _INTERRUPTED_WHILE_LOADING], capture_output=True, text=True)
-    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "")
-
-
 def test_the_list_of_waiting_commands_is_whole() -> None:
     (commands,) = (action.choices for action in _parser()._actions if isinstance(action.choices, dict))
     ending = {name for name, parser in commands.items() if "--once" in parser.format_help()}

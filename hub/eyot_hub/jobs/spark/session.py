@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from eyot_hub.errors import HubError
 from eyot_hub.source import JetStreamDataSource
-from eyot_hub.stopping import ended_by_interrupt
+from eyot_wire.program import ended_by_interrupt
 
 log = logging.getLogger(__name__)
 
