@@ -52,6 +52,7 @@ from eyot_hub.jobs.silver.replay import Replay
 from eyot_hub.jobs.tables.table import Fenced, LakeTable
 from eyot_wire.go.time import rfc3339_to_ns
 from support.hub.job_process import JobProcess
+from support.hub.killed_jobs import end_at
 from support.hub.lake_formats import FORMATS, file_uris
 from support.hub.local_spark import LocalSpark
 from support.hub.streams import Message, Streams
@@ -437,7 +438,7 @@ def live(plan: dict[str, Any]) -> None:
         config = load(str(folder / f"{rules}.toml"))
         if number == len(plan["jobs"]) and not told.endswith(FOR_EVER):
             if ending.commit:
-                _end_at_commit(ending)
+                end_at(LakeTable, "commit", ending.when, ending.commit)
             part = folder / f"{os.getpid()}.part"
             part.write_text(str(os.getpid()))
             part.rename(folder / "now")
@@ -490,20 +491,6 @@ def _vacuum(config: Config) -> None:
         table = existing_table(config.lake, name)
         if table is not None:
             table.remove_files(0)
-
-
-def _end_at_commit(ending: Ending) -> None:
-    real, left = LakeTable.commit, [ending.commit]
-
-    def commit(*given: Any, **more: Any) -> None:
-        left[0] -= 1
-        if not left[0] and ending.when == "before":
-            os.kill(os.getpid(), signal.SIGKILL)
-        real(*given, **more)
-        if not left[0]:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    LakeTable.commit = commit  # type: ignore[method-assign]
 
 
 def main() -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -35,37 +32,14 @@ from eyot_hub.jobs.tables.files import by_partition
 from eyot_hub.jobs.tables.table import Fenced, LakeTable
 from eyot_hub.main import main
 from support.hub.jobs_config import jobs_config
+from support.hub.killed_jobs import erase, killed
 from support.hub.local_spark import LocalSpark
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[3]
 DAYS = [date(2026, 3, day) for day in (1, 2)]
 SPARK: Any = LocalSpark()
 ROWS = 40
-#: Erases d1, and is killed before or after the N-th commit.
-CHILD = """
-import os, signal, sys
-from pathlib import Path
-from eyot_hub.jobs.maintenance.erasure import Eraser
-from eyot_hub.jobs.tables.table import LakeTable
-from support.hub.jobs_config import jobs_config
-from support.hub.local_spark import LocalSpark
-
-when, number = sys.argv[2].split()
-left, real = [int(number)], LakeTable.commit
-
-def commit(*given, **more):
-    left[0] -= 1
-    if not left[0] and when == "before":
-        os.kill(os.getpid(), signal.SIGKILL)
-    real(*given, **more)
-    if not left[0]:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-LakeTable.commit = commit
-Eraser(LocalSpark(), jobs_config("nats://127.0.0.1", Path(sys.argv[1]))).erase("d1")
-"""
 
 
 def stored(sequence: int, payload: bytes | None = None, subject: str = "readings.x", **more: Any) -> dict[str, Any]:
@@ -240,11 +214,7 @@ def test_statuses_of_the_device(config: Config) -> None:
 @pytest.mark.parametrize("step", ["after 1", "before 4", "after 5", "before 8"])
 def test_killed_and_finished_by_the_next_run(filled: Config, tmp_path: Path, step: str) -> None:
     before = lake(filled)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
-    child = subprocess.run(
-        [sys.executable, "-c", CHILD, str(tmp_path), step], env=environment, capture_output=True, text=True, check=False
-    )
-    assert child.returncode == -signal.SIGKILL, child.stderr
+    killed(erase, f"LakeTable commit {step}", tmp_path, "d1")
     assert len(unfinished(filled)) == 1
     # The other jobs go on with what they find.
     store(filled, [stored(sequence) for sequence in (42, 43, 44, 46)])

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -53,41 +49,9 @@ from support.hub.aged_lake import (
     stored,
 )
 from support.hub.jobs_config import GOLD, SILVER, jobs_config
+from support.hub.killed_jobs import expire, killed
 
 pytestmark = pytest.mark.slow
-
-ROOT = Path(__file__).parents[3]
-#: Maintains a lake, and is killed before or after the N-th commit.
-CHILD = """
-import os, signal, sys
-from datetime import UTC, datetime
-from pathlib import Path
-from msgspec import structs
-from eyot_hub.jobs.config.config import Retention
-from eyot_hub.jobs.maintenance.maintenance import Maintenance
-from eyot_hub.jobs.tables.table import LakeTable
-from support.hub.aged_lake import (
-    DAYS, EPOCH, KEPT, NOW, SPARK, Killed, aggregated, at, days, ending, lake, maintained, rows_of, store, stored,
-)
-from support.hub.jobs_config import jobs_config
-
-when, number = sys.argv[2].split()
-left, real = [int(number)], LakeTable.commit
-
-def commit(*given, **more):
-    left[0] -= 1
-    if not left[0] and when == "before":
-        os.kill(os.getpid(), signal.SIGKILL)
-    real(*given, **more)
-    if not left[0]:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-LakeTable.commit = commit
-ages = Retention(bronze="48h", silver="48h", gold="48h")
-config = structs.replace(jobs_config("nats://127.0.0.1", Path(sys.argv[1])), retention=ages)
-now = datetime(2026, 3, 10, 12, tzinfo=UTC)
-print(list(Maintenance(config, compact=False, vacuum=False, now=lambda: now).round()))
-"""
 
 
 def with_ages(config: Config, **ages: str) -> Config:
@@ -492,15 +456,7 @@ def test_killed_at_any_commit_and_run_again(filled: Config, tmp_path: Path, step
     aged = with_ages(filled, bronze="48h", silver="48h", gold="48h")
     tables = [bronze_table(filled), silver_table(filled, filled.silver[0]), gold_table(filled, filled.gold[0])]
     versions = [table.version for table in tables]
-    paths = os.pathsep.join(str(ROOT / folder) for folder in ("hub", "wire", "tests"))
-    ended = subprocess.run(
-        [sys.executable, "-c", CHILD, str(tmp_path), step],
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
+    killed(expire, f"LakeTable commit {step}", tmp_path, {"bronze": "48h", "silver": "48h", "gold": "48h"})
     gone = int(number) - (when == "before")
     counts = [20, 18, 12]
     found = expired_rows(filled)

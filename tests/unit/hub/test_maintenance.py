@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,36 +16,11 @@ from eyot_hub.jobs.silver.silver import quarantine_table, silver_table
 from eyot_hub.jobs.tables.table import LakeTable
 from eyot_hub.main import main
 from support.hub.jobs_config import jobs_config
+from support.hub.killed_jobs import killed, maintain
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[3]
 FILES = 4
-#: Maintains a lake, and is killed at the step that its last argument names.
-CHILD = """
-import os, signal, sys
-from pathlib import Path
-from eyot_hub.jobs.bronze.bronze import bronze_table
-from eyot_hub.jobs.tables.files import FileWriter
-from eyot_hub.jobs.maintenance.maintenance import Maintenance
-from eyot_hub.jobs.tables.table import LakeTable
-from support.hub.jobs_config import jobs_config
-
-def killing(owner, name, *, first):
-    real = getattr(owner, name)
-    def step(*given, **more):
-        if first:
-            os.kill(os.getpid(), signal.SIGKILL)
-        real(*given, **more)
-        os.kill(os.getpid(), signal.SIGKILL)
-    setattr(owner, name, step)
-
-owner, name, when = sys.argv[2].split()
-config = jobs_config("nats://127.0.0.1", Path(sys.argv[1]), vacuum_after="1h")
-log = type(bronze_table(config)._log)
-killing({"FileWriter": FileWriter, "LakeTable": LakeTable, "Log": log}[owner], name, first=when == "before")
-print(list(Maintenance(config).round()))
-"""
 
 
 def append(table: LakeTable, first: int, count: int) -> None:
@@ -159,15 +130,7 @@ def test_a_job_that_commits_meanwhile(config: Config, monkeypatch: pytest.Monkey
 @pytest.mark.usefixtures("each_lake_format")
 def test_killed_at_any_step(config: Config, tmp_path: Path, step: str) -> None:
     before = bronze_table(config).version + 1  # the reading of the clock
-    paths = os.pathsep.join(str(ROOT / folder) for folder in ("hub", "wire", "tests"))
-    ended = subprocess.run(
-        [sys.executable, "-c", CHILD, str(tmp_path), step],
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
+    killed(maintain, f"{step} 1", tmp_path)
     assert sequences(config) == list(range(1, 41))
     committed = step.startswith("Log") or step == "LakeTable commit after"
     assert (bronze_table(config).version > before) == committed

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -32,37 +28,13 @@ from eyot_hub.jobs.tables.increments import Span
 from eyot_hub.jobs.tables.table import Fenced, LakeTable
 from eyot_hub.main import main
 from support.hub.jobs_config import jobs_config
+from support.hub.killed_jobs import killed, replay
 from support.hub.lake_formats import delete_table
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[3]
 DAY = datetime(2026, 3, 1, 12, tzinfo=UTC)
 Row = dict[str, Any]
-#: Replays, and is killed at the step that its last argument names: before or after the N-th commit.
-CHILD = """
-import os, signal, sys
-from pathlib import Path
-from eyot_hub.jobs.silver.replay import Replay
-from eyot_hub.jobs.tables.table import Fenced, LakeTable
-from support.hub.jobs_config import jobs_config
-from support.hub.lake_formats import delete_table
-
-when, number = sys.argv[2].split()
-left, real = [int(number)], LakeTable.commit
-
-def commit(*given, **more):
-    left[0] -= 1
-    if not left[0] and when == "before":
-        os.kill(os.getpid(), signal.SIGKILL)
-    real(*given, **more)
-    if not left[0]:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-LakeTable.commit = commit
-config = jobs_config("nats://127.0.0.1", Path(sys.argv[1]))
-print(Replay(config, config.silver[0]).run())
-"""
 
 
 def body(sequence: int, **changed: Any) -> bytes:
@@ -178,16 +150,7 @@ def test_a_replay_after_silver_was_deleted(config: Config, tmp_path: Path) -> No
 def test_killed_at_each_commit(config: Config, tmp_path: Path, when: str) -> None:
     """The commits are those of replays, silver and quarantine. Each row is in a table meanwhile, and in one in the end."""
     fill(config, [poison(number) for number in range(1, 21)] + [poison(21, b"{")])
-    paths = os.pathsep.join(str(ROOT / part) for part in ("hub", "wire", "tests"))
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, str(tmp_path), when],
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    killed(replay, f"LakeTable commit {when}", tmp_path)
     in_silver = [row["sequence"] for row in silver_rows(config)]
     in_quarantine = left(config)
     assert set(in_silver) | set(in_quarantine) == set(range(1, 22))

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -27,37 +23,13 @@ from eyot_hub.jobs.tables.files import by_partition
 from eyot_hub.jobs.tables.table import LakeTable
 from eyot_hub.main import main
 from support.hub.jobs_config import jobs_config
+from support.hub.killed_jobs import expire, killed
 
-ROOT = Path(__file__).parents[3]
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 #: With an age of 48 hours, the days up to 7 March have been over for long enough.
 AGE = "48h"
 DAYS = [date(2026, 3, day) for day in (1, 6, 7, 8, 10)]
 SILVERS = ("readings", "others")
-#: Maintains a lake, and is killed before or after its first commit that removes rows.
-CHILD = """
-import os, signal, sys
-from datetime import UTC, datetime
-from pathlib import Path
-from msgspec import structs
-from eyot_hub.jobs.maintenance import maintenance
-from eyot_hub.jobs.config.config import Retention
-from eyot_hub.jobs.tables.table import LakeTable
-from support.hub.jobs_config import jobs_config
-
-real = LakeTable.commit
-
-def commit(*given, **more):
-    if sys.argv[2] == "before":
-        os.kill(os.getpid(), signal.SIGKILL)
-    real(*given, **more)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-LakeTable.commit = commit
-config = structs.replace(jobs_config("nats://127.0.0.1", Path(sys.argv[1])), retention=Retention(quarantine="48h"))
-now = datetime(2026, 3, 10, 12, tzinfo=UTC)
-print(list(maintenance.Maintenance(config, compact=False, vacuum=False, now=lambda: now).round()))
-"""
 
 
 def poison(silver: str, day: date, sequence: int) -> dict[str, Any]:
@@ -184,15 +156,7 @@ def test_a_job_that_commits_meanwhile(config: Config, monkeypatch: pytest.Monkey
 def test_killed_and_run_again(config: Config, tmp_path: Path, when: str) -> None:
     """The table is as if the job had run once: rows, count and versions."""
     before = quarantine_table(config).version + 1  # the reading of the clock
-    paths = os.pathsep.join(str(ROOT / folder) for folder in ("hub", "wire", "tests"))
-    ended = subprocess.run(
-        [sys.executable, "-c", CHILD, str(tmp_path), when],
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
+    killed(expire, f"LakeTable commit {when} 1", tmp_path, {"quarantine": "48h"})
     assert kept(config) == expected(DAYS[0] if when == "before" else date(2026, 3, 8))
     assert maintained(config, compact=False).expired == (12 if when == "before" else 0)
     table = quarantine_table(config)
