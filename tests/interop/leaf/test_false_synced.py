@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from nats.js.api import ExternalStream, StreamSource
 
 from support.links.leaf_pair import Clients, LeafPair, configs_behind
 from support.links.link import Link
+from support.links.sync_report import eyot, syncz, until, wait
 from support.servers.eyotd import Eyotd
 
 ORIGIN = StreamSource(name="R", external=ExternalStream(api="$JS.leaf.API"))
@@ -31,28 +31,6 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[LeafP
         link.target_port = servers.hub.leaf_port
         with servers:
             yield servers, link
-
-
-def syncz(pair: LeafPair) -> dict[str, Any]:
-    found: dict[str, Any] = pair.leaf.monitor("/eyot/syncz")
-    return found
-
-
-def until(holds: Callable[[], bool], what: str, within_s: float = 300.0) -> None:
-    """Wait for it. After several requests in vain nats-server waits up to two minutes before it asks its origin again."""
-    deadline = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-
-
-def eyot(pair: LeafPair, *words: str) -> subprocess.CompletedProcess[str]:
-    where = ["--control", f"http://{pair.leaf.host}:{pair.leaf.monitor_port}", "--server", pair.leaf.client_url("acc")]
-    return subprocess.run([sys.executable, "-m", "eyot_cli.main", *where, *words], capture_output=True, text=True)
-
-
-def wait(pair: LeafPair, timeout_s: float) -> subprocess.CompletedProcess[str]:
-    return eyot(pair, "sync", "wait", "--timeout", str(timeout_s))
 
 
 def copied(pair: LeafPair, at_origin: dict[str, Any] | None = None, at_hub: dict[str, Any] | None = None) -> None:
