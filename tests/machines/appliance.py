@@ -29,6 +29,7 @@ from over_the_air import OverTheAir, broken_version
 
 from support.devices.upgrades import next_version
 from support.servers.server_process import free_port
+from support.termination import exit_at_sigterm
 
 CONF = """
 listen: "0.0.0.0:4222"
@@ -340,6 +341,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     parser.add_argument("steps", nargs="*", metavar="STEP", help=", ".join(step.__name__ for step in STEPS))
     options = parser.parse_args()
+    exit_at_sigterm()
     unknown = set(options.steps) - {step.__name__ for step in STEPS}
     if unknown:
         parser.error(f"no such step: {', '.join(sorted(unknown))}")

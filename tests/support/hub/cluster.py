@@ -36,11 +36,12 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 
 from eyot_hub.jobs.tables.files import Place, filesystem
-from support.hub.job_process import JobProcess
+from support.hub.job_process import JobProcess, jobs_killed
 from support.hub.spark_cluster import SparkCluster
 from support.hub.streams import Streams
 from support.hub.truth import DAY_MS, NEW_YEAR_MS, Reading, message, series, truth
 from support.servers.nats_server import NatsServer
+from support.termination import exit_at_sigterm
 
 TOP = Path(__file__).parents[3]
 STREAM = "READINGS"
@@ -423,6 +424,7 @@ def setting(environments: Path | None) -> Iterator[Setting]:
         with (
             NatsServer(BROKER.replace("PASSWORD", password), folder / "server") as server,
             SparkCluster(made.spark, folder / "cluster", folder / "spark.conf", WORKERS) as cluster,
+            jobs_killed(),
         ):
             streams, readings = Streams(server.client_port, "hub", password), readings_of_days()
             streams.create(STREAM, [f"{STREAM.lower()}.>"])
@@ -441,6 +443,7 @@ def main() -> None:
         "--environments", type=Path, help="keep the environments in this folder, and use them if they are there"
     )
     options = parser.parse_args()
+    exit_at_sigterm()
     with setting(options.environments) as given:
         print(f"{WORKERS} workers, {ROWS} readings; on a folder, the environment unpacked before:", flush=True)
         measure([given.trial(f"round-{n}", f"{given.folder}/lake-{n}") for n in range(options.rounds)], given.readings)

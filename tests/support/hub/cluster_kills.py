@@ -23,6 +23,7 @@ from support.hub.lake_formats import FORMATS
 from support.hub.object_storage import ObjectStorage
 from support.links.cut_proxy import CutProxy
 from support.servers.server_process import free_port
+from support.termination import exit_at_sigterm
 
 PER_COMMIT = 500
 OUTAGE_S = 3.0
@@ -167,6 +168,7 @@ def main() -> None:
         "--environments", type=Path, help="keep the environments in this folder, and use them if they are there"
     )
     options = parser.parse_args()
+    exit_at_sigterm()
     expected = [(job, kind) for job, kinds in KILLS.items() for kind in kinds]
     with setting(options.environments) as given:
         for number, table_format in enumerate(options.format or FORMATS):

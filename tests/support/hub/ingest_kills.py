@@ -23,12 +23,13 @@ if __name__ == "__main__":
 
 import pyarrow.parquet as pq
 
-from support.hub.job_process import JobProcess
+from support.hub.job_process import JobProcess, jobs_killed
 from support.hub.lake_formats import FORMATS, file_uris
 from support.hub.streams import Streams
 from support.servers.eyotd import Eyotd
 from support.servers.nats_server import NatsServer
 from support.servers.server_process import ServerProcess
+from support.termination import exit_at_sigterm
 
 STREAM = "READINGS"
 CONFIG = """
@@ -68,6 +69,7 @@ class Trial:
             '[spark]\n"spark.master" = "local[2,4]"\n"spark.ui.enabled" = false\n'
         )
 
+    @jobs_killed()
     def run(self, plan: Sequence[str], report: bool = False) -> None:
         """Kill what `plan` says (driver, worker, server) one after the other, then let the job read everything that is left."""
         upcoming = list(plan)
@@ -152,6 +154,7 @@ def main() -> None:
     parser.add_argument("--packed", action="store_true")
     parser.add_argument("--restarts", action="store_true", help="restart the server, too")
     options = parser.parse_args()
+    exit_at_sigterm()
     kind = Eyotd if options.hub == "eyotd" else NatsServer
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder, kind(CONFIG, Path(folder) / "server") as server:
         url = f"nats://127.0.0.1:{server.client_port}"

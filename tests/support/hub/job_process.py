@@ -8,7 +8,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -17,6 +17,20 @@ import psutil
 def is_worker(process: psutil.Process) -> bool:
     """Whether this is a Python worker of Spark: a fork of a daemon, which is a child of a JVM; both name the worker's module."""
     return "pyspark.worker" in process.cmdline() and "java" not in process.parent().name()
+
+
+#: The jobs that nobody has waited for yet.
+_started: set[JobProcess] = set()
+
+
+@contextlib.contextmanager
+def jobs_killed() -> Iterator[None]:
+    """Kill at the end, whatever ends it, the jobs that still run: in a session of their own, no signal for this process reaches them."""
+    try:
+        yield
+    finally:
+        for job in list(_started):
+            job.kill()
 
 
 class JobProcess:
@@ -35,6 +49,7 @@ class JobProcess:
             self._process = subprocess.Popen(
                 [*program, *arguments], stdout=file, stderr=file, start_new_session=True, env=environment, cwd=folder
             )
+        _started.add(self)
 
     @property
     def pid(self) -> int:
@@ -45,7 +60,9 @@ class JobProcess:
         return self._process.poll() is None
 
     def wait(self) -> int:
-        return self._process.wait()
+        status = self._process.wait()
+        _started.discard(self)
+        return status
 
     def log(self) -> str:
         """The end of what it said."""
@@ -59,7 +76,7 @@ class JobProcess:
         """Driver and JVM (and executors, which are the JVM's children) at once."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self.wait()
 
     def kill_worker(self, choice: random.Random) -> bool:
         """One Python worker; False when there is none."""

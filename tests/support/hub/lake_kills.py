@@ -51,13 +51,14 @@ from eyot_hub.jobs.reports.quality import Quality
 from eyot_hub.jobs.silver.replay import Replay
 from eyot_hub.jobs.tables.table import Fenced, LakeTable
 from eyot_wire.go.time import rfc3339_to_ns
-from support.hub.job_process import JobProcess
+from support.hub.job_process import JobProcess, jobs_killed
 from support.hub.killed_jobs import end_at
 from support.hub.lake_formats import FORMATS, file_uris
 from support.hub.local_spark import LocalSpark
 from support.hub.streams import Message, Streams
 from support.hub.truth import DAY_MS, Reading, truth
 from support.servers.nats_server import NatsServer
+from support.termination import exit_at_sigterm
 
 STREAM = "READINGS"
 #: `retention`, `compact` and `vacuum` are the three parts of `eyot-hub maintain`, `summaries` is what `fleet` reads of silver.
@@ -173,22 +174,20 @@ class Trial:
         self._lasted = dict.fromkeys(JOBS, 0.5)  # seconds, as last seen
         self._running: list[JobProcess] = []  # ingest, and other jobs
 
+    @jobs_killed()
     def run(self, kills: int, report: bool = False, jobs: tuple[str, ...] = JOBS) -> None:
         """Kill each job so often; let one turn end, and check everything."""
-        try:
-            self._begin()
-            plan = [job for job in jobs for _ in range(kills)]
-            self._random.shuffle(plan)
-            while plan:
-                self.publish()
-                if self._kill(plan[-1]):
-                    self.killed[plan.pop()] += 1
-                    self.check_nothing_twice()
-                    if report:
-                        print(f"{self.killed.total()} killed, {len(plan)} to go", flush=True)
-            self._end()
-        finally:
-            self._stop()
+        self._begin()
+        plan = [job for job in jobs for _ in range(kills)]
+        self._random.shuffle(plan)
+        while plan:
+            self.publish()
+            if self._kill(plan[-1]):
+                self.killed[plan.pop()] += 1
+                self.check_nothing_twice()
+                if report:
+                    print(f"{self.killed.total()} killed, {len(plan)} to go", flush=True)
+        self._end()
 
     def publish(self, days: tuple[int, ...] = tuple(range(7))) -> None:
         """Readings, a quarter of them of any of the days, some of which lack their unit; and a little poison."""
@@ -501,6 +500,7 @@ def main() -> None:
     parser.add_argument("--beside", action="store_true", help="run other jobs all the time, not ingest alone")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     options = parser.parse_args()
+    exit_at_sigterm()
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder, NatsServer(CONFIG, Path(folder) / "server") as server:
         trial = Trial(
             f"nats://127.0.0.1:{server.client_port}", Path(folder), options.seed, options.format, beside=options.beside

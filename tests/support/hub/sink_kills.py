@@ -25,9 +25,10 @@ if __name__ == "__main__":
 
 import pyarrow as pa
 
-from support.hub.job_process import JobProcess
+from support.hub.job_process import JobProcess, jobs_killed
 from support.hub.streams import Streams
 from support.servers.nats_server import NatsServer
+from support.termination import exit_at_sigterm
 
 CONFIG = """
 server_name: hub
@@ -62,6 +63,7 @@ class Trial:
         self._streams = Streams(int(self.url.rpartition(":")[2]))
         self._streams.create("OUT", ["out"], duplicate_window=3_600_000_000_000)
 
+    @jobs_killed()
     def run(self, kills: int, report: bool = False, seconds: float = 1e9) -> None:
         """Kill so often, but not for longer than `seconds`; then let one more batch end, and check."""
         plan = [self._random.choice(("driver", "worker")) for _ in range(kills)]
@@ -175,6 +177,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     parser.add_argument("--speculation", action="store_true")
     options = parser.parse_args()
+    exit_at_sigterm()
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder, NatsServer(CONFIG, Path(folder) / "server") as server:
         url = f"nats://127.0.0.1:{server.client_port}"
         trial = Trial(url, Path(folder), options.seed, options.speculation)

@@ -28,11 +28,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from eyot_wire.go.time import ns_to_rfc3339
-from support.hub.job_process import JobProcess
+from support.hub.job_process import JobProcess, jobs_killed
 from support.hub.lake_formats import FORMATS, file_uris
 from support.hub.streams import Message, Streams
 from support.hub.truth import DAY_MS, NEW_YEAR_MS, Reading, message, truth
 from support.servers.nats_server import NatsServer
+from support.termination import exit_at_sigterm
 
 STREAM = "READINGS"
 STATUS = "STATUS"
@@ -113,6 +114,7 @@ class Trial:
         self._devices = True  # whether they run: a streaming query takes long to start
         self._lasted = dict.fromkeys(JOBS, 2.0)  # seconds, as last seen
 
+    @jobs_killed()
     def run(self, kills: int, report: bool = False, until: float = math.inf, jobs: tuple[str, ...] = JOBS) -> None:
         """Kill each job so often, but nothing after `until` (monotonic); let one turn end, and check everything."""
         plan = [job for job in jobs for _ in range(kills)]
@@ -326,6 +328,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=math.inf, help="kill nothing later")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     options = parser.parse_args()
+    exit_at_sigterm()
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder, NatsServer(CONFIG, Path(folder) / "server") as server:
         trial = Trial(f"nats://127.0.0.1:{server.client_port}", Path(folder), options.seed, options.format)
         print(f"seed {options.seed}", flush=True)

@@ -30,6 +30,7 @@ from truth import Truth, stream_ids
 
 from support.links.link import Link
 from support.servers.newer_nats_server import binary
+from support.termination import exit_at_sigterm
 
 PATIENCE_S = 180.0
 #: Long against any stall of this machine: what was sent again before an acknowledgement came proves nothing.
@@ -173,6 +174,7 @@ def main() -> int:
     parser.add_argument("--hub", default="eyotd")
     parser.add_argument("--leaf", default="eyotd")
     options = parser.parse_args()
+    exit_at_sigterm()
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="eyot-cuts-", dir="/var/tmp") as folder:
         cuts = Cuts(Path(folder), options.hub, options.leaf, options.seed)

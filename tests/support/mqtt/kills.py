@@ -26,6 +26,7 @@ from support.mqtt.load import CONSTANT, LoadClient, LoadPublisher, LoadReporter,
 from support.mqtt.raw_mqtt import RawMqtt
 from support.servers.eyotd import Eyotd
 from support.servers.server_process import free_port
+from support.termination import exit_at_sigterm
 
 CONFIG = """
 jetstream { store_dir: "%WORKDIR%/js" }
@@ -209,6 +210,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     options = parser.parse_args()
+    exit_at_sigterm()
     print(f"seed {options.seed}", flush=True)
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="eyot-mqtt-kills-") as folder:
         trial = Trial(Path(folder), options.seed)
