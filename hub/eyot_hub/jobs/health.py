@@ -38,7 +38,7 @@ _OF_JOBS: Final[tuple[tuple[str, str, str, Callable[[State], float | None]], ...
 _GAUGES: Final = {
     "lag_messages": "Messages in the stream beyond the table.",
     "oldest_seconds": "Age of the oldest message beyond the table.",
-    "gap_sequences": "Sequences that are not in the table, by status.",
+    "gap_sequences": "Sequences that the job gaps lists, by status.",
     "devices": "Devices by state.",
     "quality_violations": "Violations of a rule of data quality.",
     "expired_rows": "Rows that retention has removed, by table.",
