@@ -81,4 +81,6 @@ def gaps_text(report: Report) -> str:
     rows = sum(epoch.count for epochs in report.coverage.epochs.values() for epoch in epochs)
     counts = {status: report.count(status) for status in sorted({gap.status for gap in report.gaps})}
     found = ", ".join(f"{count} {status}" for status, count in counts.items()) or "no gaps"
-    return f"{counted(sources, 'stream')}, {counted(rows, 'sequence')} in the table: {found}"
+    hold = "holds" if report.unheard == 1 else "hold"
+    silent = f"; what {report.unheard:,} of {len(report.known):,} {hold} now is not known" if report.unheard else ""
+    return f"{counted(sources, 'stream')}, {counted(rows, 'sequence')} in the table: {found}{silent}"

@@ -78,5 +78,5 @@ def _cell(value: Any) -> str:
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S")
     if isinstance(value, float):
-        return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+        return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
     return str(value)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from eyot_hub.job_texts import gaps_text
 from eyot_hub.jobs.bronze.bronze import Ingest
 from eyot_hub.jobs.bronze.coverage import ORIGIN, Segment, segments
 from eyot_hub.jobs.bronze.gaps import Gaps, Report
@@ -134,7 +135,9 @@ def test_an_origin_that_does_not_answer(spark: SparkSession, streams: Streams, t
     config = jobs_config(streams.url, tmp_path, ["HUB"])
     run(spark, config)
     streams.delete("DEVICE")
-    assert of_origin(run(spark, config), "DEVICE") == [(1, 3, 3, "unknown")]
+    found = run(spark, config)
+    assert of_origin(found, "DEVICE") == [(1, 3, 3, "unknown")]
+    assert gaps_text(found).endswith("3 unknown; what 1 of 2 holds now is not known")
 
 
 def test_three_devices(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:

@@ -31,6 +31,11 @@ def span(seconds: float | None, none: str = "never") -> str:
     return f"{whole // 86400}d{whole % 86400 // 3600}h"
 
 
+def rounded(value: float) -> str:
+    """Format a number with three digits, all of them from a hundred on: `0.25`, `3.01`, `6,180`."""
+    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.3g}"
+
+
 def counted(count: int | None, noun: str) -> str:
     """Format a number of things: `1 message`, `1,200 messages`; `noun` takes an s."""
     return f"{'?' if count is None else f'{count:,}'} {noun}{'' if count == 1 else 's'}"

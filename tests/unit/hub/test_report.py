@@ -139,6 +139,19 @@ def test_verdicts(counts: dict[str, int], start: str) -> None:
     assert verdict(Counter(counts), 1, 0, 0).startswith(start)
 
 
+def test_an_origin_that_did_not_answer_is_in_the_verdict() -> None:
+    """Its last epoch counts: none before it can answer."""
+    rows = [ORIGIN | {"epoch": 2}, ORIGIN | {"reachable": False}]
+    assert "Everything that the origins hold is in the table." in Page(page(origins=rows)).text
+    rows.append(ORIGIN | {"stream": "T", "reachable": False})
+    shown = Page(page(origins=rows))
+    assert (
+        "Everything that the origins are known to hold is in the table. What 1 of 2 origins holds now is not known."
+        in shown.text
+    )
+    assert ("p", {"class": "verdict warn"}) in shown.elements
+
+
 def test_days_without_messages_are_shown() -> None:
     assert every_day([("2026-02-27", 5), ("2026-03-01", 7)]) == [
         ("2026-02-27", 5.0),
@@ -181,7 +194,7 @@ def test_a_column_without_anything_in_it_is_left_out() -> None:
 
 
 def test_numbers() -> None:
-    assert [duration(one) for one in (None, 0.0, 0.25, 59.0, 90.0, 5400.0, 260_000.0)] == [
+    assert [duration(one) for one in (None, 0.0, 0.25, 59.0, 90.0, 5400.0, 260_000.0, 0.99964, 6.18e8)] == [
         "–",
         "0 s",
         "250 ms",
@@ -189,6 +202,8 @@ def test_numbers() -> None:
         "1.5 min",
         "1.5 h",
         "3.01 d",
+        "1,000 ms",
+        "7,153 d",
     ]
     assert [amount(one) for one in (0, 9_999, 12_400, 1_280_000, 5e9)] == ["0", "9,999", "12.4 k", "1.28 M", "5 G"]
     widths = [
@@ -208,6 +223,7 @@ def test_numbers() -> None:
         (999_600, "1 M"),
         (1_234_567, "1.23 M"),
         (999_950_000, "1 G"),
+        (999_900_000_000, "1,000 G"),
         (2.5e12, "2,500 G"),
     ],
 )

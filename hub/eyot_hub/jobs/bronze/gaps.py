@@ -139,6 +139,11 @@ class Report:
         """Whether messages are missing or lost."""
         return any(self.count(status) for status in BAD)
 
+    @property
+    def unheard(self) -> int:
+        """Number of streams and origins that did not answer: what they hold now is not known."""
+        return sum(not any(epoch.now for epoch in said) for said in self.known.values())
+
     def count(self, status: str) -> int:
         return sum(gap.count for gap in self.gaps if gap.status == status)
 

@@ -32,7 +32,7 @@ from eyot_hub.jobs.reports.report_charts import (
     visible,
 )
 from eyot_hub.jobs.silver.silver import quarantine_table, silver_table
-from eyot_wire.quantities import counted
+from eyot_wire.quantities import counted, rounded
 
 ROWS_MAX: Final = 500  # the most rows of a table
 LONG_MAX: Final = 400  # characters of a sentence in a cell
@@ -187,6 +187,7 @@ def render(found: dict[str, Any], fresh_s: float | None = None) -> str:
             found["devices"],
             found["silent"],
             _whose(gaps),
+            unheard(found["origins"]),
         ),
         _quality_verdict(found["quality"]),
         _cards(found["tables"][0]["rows"], len(origins), counts, found["devices"]),
@@ -287,11 +288,25 @@ def _whose(gaps: Sequence[dict[str, Any]]) -> list[str]:
     return list(dict.fromkeys("/".join(filter(None, (gap["domain"], gap["stream"]))) for gap in bad))
 
 
-def verdict(counts: Counter[str], rows: int, devices: int, silent: int, whose: Sequence[str] = ()) -> str:
-    """Return the verdict in a sentence. `rows`: of bronze, those that retention removed included."""
+def unheard(origins: Sequence[dict[str, Any]]) -> str:
+    """Return a sentence on origins that did not answer, "" without any. Of an origin's epochs only the last one can."""
+    answered = {
+        (row["kind"], row["domain"], row["stream"]): row["reachable"]
+        for row in sorted(origins, key=lambda row: row["epoch"])
+    }
+    silent = sum(not each for each in answered.values())
+    hold = "holds" if silent == 1 else "hold"
+    return f" What {silent:,} of {counted(len(answered), 'origin')} {hold} now is not known." if silent else ""
+
+
+def verdict(
+    counts: Counter[str], rows: int, devices: int, silent: int, whose: Sequence[str] = (), unheard: str = ""
+) -> str:
+    """Return the verdict in sentences. `rows`: of bronze, those that retention removed included."""
     bad = [f"{counts[status]:,} {status.replace('_', ' ')}" for status in _MEANINGS if counts[status]]
     open_ = [f"{counts[status]:,} {status.replace('_', ' ')}" for status in ("in_flight", "unknown") if counts[status]]
     told = f" {silent:,} of {counted(devices, 'device')} {'is' if silent == 1 else 'are'} silent." if silent else ""
+    told = unheard + told
     if counts["expired"]:
         told = f" {counts['expired']:,} expired at their origin before they were copied.{told}"
     if bad:
@@ -304,7 +319,8 @@ def verdict(counts: Counter[str], rows: int, devices: int, silent: int, whose: S
     if not rows:
         return f"<p class='verdict warn'>No message has arrived yet.{told}</p>"
     kind = "verdict warn" if told else "verdict"
-    return f"<p class='{kind}'>Everything that the origins hold is in the table.{told}</p>"
+    hold = "are known to hold" if unheard else "hold"
+    return f"<p class='{kind}'>Everything that the origins {hold} is in the table.{told}</p>"
 
 
 def every_day(per_day: Sequence[tuple[str, int]]) -> list[tuple[str, float]]:
@@ -415,7 +431,7 @@ def _cell(name: str, value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:,.3g}"
+        return rounded(value)
     if name in ("status", "state"):
         text = escape(str(value))
         return f"<span class='chip {text}'>{text.replace('_', ' ')}</span>"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final, NamedTuple
 
+from eyot_wire.quantities import rounded
 from eyot_wire.quoting import printable
 
 WIDTH: Final = 960
@@ -38,7 +39,7 @@ def duration(seconds: float | None) -> str:
         return "0 s"
     for size, unit in _STEPS:
         if abs(seconds) >= size or unit == "ms":
-            return f"{seconds / size:.3g} {unit}"
+            return f"{rounded(seconds / size)} {unit}"
     return "0"
 
 
@@ -48,8 +49,8 @@ def amount(count: float) -> str:
         return f"{count:,.0f}"
     for size, unit in ((1e3, "k"), (1e6, "M")):
         if round(abs(count) / size, 1 if abs(count) < 100 * size else 0) < 1000:
-            return f"{count / size:.3g} {unit}"
-    return f"{count / 1e9:,.0f} G" if abs(count) >= 1e12 else f"{count / 1e9:.3g} G"
+            return f"{rounded(count / size)} {unit}"
+    return f"{rounded(count / 1e9)} G"
 
 
 def top_of(most: float) -> float:
