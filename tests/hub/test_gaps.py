@@ -137,7 +137,7 @@ def test_an_origin_that_does_not_answer(spark: SparkSession, streams: Streams, t
     streams.delete("DEVICE")
     found = run(spark, config)
     assert of_origin(found, "DEVICE") == [(1, 3, 3, "unknown")]
-    assert gaps_text(found).endswith("3 unknown; what 1 of 2 holds now is not known")
+    assert gaps_text(found).endswith("1 unknown; what 1 of 2 holds now is not known")
 
 
 def test_three_devices(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
