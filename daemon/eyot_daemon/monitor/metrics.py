@@ -82,13 +82,17 @@ def _server(clients: Clients) -> Iterator[Metric]:
 
     broker = clients.broker
     about = {"version": own_version(), "nats_version": VERSION, "server_name": broker.server_name}
-    yield InfoMetricFamily("eyot_server", "Who this is", value=about | {"server_id": broker.server_id})
+    yield InfoMetricFamily(
+        "eyot_server", "Name and version of the server", value=about | {"server_id": broker.server_id}
+    )
     uptime_s = (broker.clock.now_ns() - broker.started_ns) / 1e9
     yield _gauge("uptime_seconds", "Time since the start", uptime_s)
     yield _gauge("memory_bytes", "Resident memory", monitor_server.memory_bytes())
     yield _gauge("connections", "Client connections", len(clients.connections))
     yield _counter("connections_accepted", "Client connections since the start", broker.connections_total)
-    yield _counter("connections_refused", "Client connections beyond max_connections", broker.connections_refused)
+    yield _counter(
+        "connections_refused", "Client connections refused because of max_connections", broker.connections_refused
+    )
     yield _gauge("subscriptions", "Subscriptions of all accounts", broker.subscriptions)
     yield _counter("in_messages", "Messages from clients and leaf links", broker.in_msgs)
     yield _counter("in_bytes", "Bytes of messages from clients and leaf links", broker.in_bytes)
@@ -107,7 +111,7 @@ def _certificates(clients: Clients) -> Iterator[Metric]:
 
     expiry = GaugeMetricFamily(
         "eyot_certificate_expiry_timestamp_seconds",
-        "When a certificate of this server's own expires, since 1970",
+        "Expiry of a certificate of this server, in seconds since 1970",
         labels=["file"],
     )
     for file in own_certificates(clients.broker.options):
@@ -122,7 +126,7 @@ def _credentials(clients: Clients) -> Iterator[Metric]:
 
     expiry = GaugeMetricFamily(
         "eyot_credentials_expiry_timestamp_seconds",
-        "When the token expires that is presented to the hub, since 1970",
+        "Expiry of the token that is presented to the hub, in seconds since 1970",
         labels=["link", "account", "role"],
     )
     for link in clients.broker.providers.links():
@@ -159,8 +163,10 @@ def _links(clients: Clients) -> Iterator[Metric]:
     dropped = CounterMetricFamily("eyot_link_dropped", "Messages not sent, by reason", labels=[*labels, "reason"])
     refused = CounterMetricFamily("eyot_link_refused", "Messages that the peer may not send", labels=labels)
     waiting = GaugeMetricFamily("eyot_link_waiting", "1: a policy keeps the link down", labels=labels)
-    budget = GaugeMetricFamily("eyot_link_budget_bytes", "What a metered link may carry this month", labels=labels)
-    spent = GaugeMetricFamily("eyot_link_spent_bytes", "What it has carried this month", labels=labels)
+    budget = GaugeMetricFamily("eyot_link_budget_bytes", "Budget of a metered link for this month", labels=labels)
+    spent = GaugeMetricFamily(
+        "eyot_link_spent_bytes", "Bytes that a metered link has carried this month", labels=labels
+    )
     for link in clients.broker.providers.links():
         values = [link.name, link.account, link.role]
         up.add_metric(values, float(link.state == "up"))
@@ -192,7 +198,7 @@ def _streams(clients: Clients) -> Iterator[Metric | None]:
     last = GaugeMetricFamily("eyot_stream_last_sequence", "Sequence of the last message", labels=labels)
     committed = GaugeMetricFamily("eyot_stream_committed_sequence", "Last sequence on flash", labels=labels)
     refused = CounterMetricFamily(
-        "eyot_stream_refused", "Messages refused: too much was on its way to flash, or it failed", labels=labels
+        "eyot_stream_refused", "Messages refused: too much was on its way to flash, or the write failed", labels=labels
     )
     for stream in in_slices(clients.broker.providers.streams()):
         if stream is None:
@@ -228,17 +234,19 @@ def _sourcing(clients: Clients) -> Iterator[Metric]:
 
     labels = ["account", "stream", "kind", "origin"]
     backlog = GaugeMetricFamily(
-        "eyot_copy_backlog", "Messages the origin has and this copy has not; absent: not known", labels=labels
+        "eyot_copy_backlog",
+        "Messages that the origin has and this mirror or source lacks; absent: not known",
+        labels=labels,
     )
     heard = GaugeMetricFamily("eyot_copy_heard_seconds", "Time since the origin was heard", labels=labels)
-    copied = CounterMetricFamily("eyot_copy_messages", "Messages copied", labels=labels)
-    gaps = CounterMetricFamily("eyot_copy_gaps", "Gaps noticed and asked for again", labels=labels)
+    copied = CounterMetricFamily("eyot_copy_messages", "Messages replicated", labels=labels)
+    gaps = CounterMetricFamily("eyot_copy_gaps", "Gaps found and requested again", labels=labels)
     committed = GaugeMetricFamily(
         "eyot_copy_committed_sequence", "Origin's sequence that is on flash here", labels=labels
     )
-    rate = GaugeMetricFamily("eyot_copy_messages_per_second", "Messages per second lately", labels=labels)
-    waiting = GaugeMetricFamily("eyot_copy_waiting", "1: a policy makes it wait", labels=labels)
-    failing = GaugeMetricFamily("eyot_copy_failing", "1: the last thing that happened was an error", labels=labels)
+    rate = GaugeMetricFamily("eyot_copy_messages_per_second", "Messages per second", labels=labels)
+    waiting = GaugeMetricFamily("eyot_copy_waiting", "1: a policy pauses it", labels=labels)
+    failing = GaugeMetricFamily("eyot_copy_failing", "1: the last event was an error", labels=labels)
     for copy in clients.broker.providers.sourcing():
         values = [copy.account, copy.stream, copy.kind, copy.origin]
         if copy.backlog is not None:
@@ -259,23 +267,27 @@ def _synced(clients: Clients) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     labels = ["account", "stream", "peer", "kind", "target", "filters"]
-    confirmed = GaugeMetricFamily("eyot_sync_confirmed_sequence", "Last sequence that the reader has", labels=labels)
-    backlog = GaugeMetricFamily("eyot_sync_backlog", "Messages that the reader has not confirmed", labels=labels)
-    size = GaugeMetricFamily("eyot_sync_backlog_bytes", "Their bytes", labels=labels)
+    confirmed = GaugeMetricFamily(
+        "eyot_sync_confirmed_sequence", "Last sequence that the downstream has confirmed", labels=labels
+    )
+    backlog = GaugeMetricFamily("eyot_sync_backlog", "Messages that the downstream has not confirmed", labels=labels)
+    size = GaugeMetricFamily("eyot_sync_backlog_bytes", "Bytes of the backlog", labels=labels)
     oldest = GaugeMetricFamily(
-        "eyot_sync_oldest_seconds", "Age of the oldest of them; absent: there is none", labels=labels
+        "eyot_sync_oldest_seconds", "Age of the oldest message of the backlog; absent: no backlog", labels=labels
     )
     rate = GaugeMetricFamily(
         "eyot_sync_messages_per_second", "Messages per second between the last confirmations", labels=labels
     )
-    linked = GaugeMetricFamily("eyot_sync_linked", "1: the reader is linked", labels=labels)
-    waiting = GaugeMetricFamily("eyot_sync_waiting", "1: a policy makes it wait", labels=labels)
-    uncertain = GaugeMetricFamily("eyot_sync_uncertain", "1: it is not certain what the reader has", labels=labels)
+    linked = GaugeMetricFamily("eyot_sync_linked", "1: the downstream is linked", labels=labels)
+    waiting = GaugeMetricFamily("eyot_sync_waiting", "1: a policy pauses it", labels=labels)
+    uncertain = GaugeMetricFamily("eyot_sync_uncertain", "1: the downstream's position is not certain", labels=labels)
     never_arrived = CounterMetricFamily(
-        "eyot_sync_never_arrived", "Messages that were removed before the reader had them", labels=[*labels, "reason"]
+        "eyot_sync_never_arrived",
+        "Messages that were removed before the downstream had them",
+        labels=[*labels, "reason"],
     )
     unmatched = GaugeMetricFamily(
-        "eyot_sync_unmatched", "Messages that match no reader's filters", labels=["account", "stream"]
+        "eyot_sync_unmatched", "Messages that match no downstream's filters", labels=["account", "stream"]
     )
     out = clients.broker.providers.downstream()
     for account, stream, messages in sorted({(each.account, each.stream, each.unmatched) for each in out}):
@@ -295,7 +307,7 @@ def _synced(clients: Clients) -> Iterator[Metric]:
             never_arrived.add_metric([*values, lost.reason], lost.messages)
     yield from (confirmed, backlog, size, oldest, rate, linked, waiting, uncertain)
     yield from (never_arrived, unmatched)
-    yield _gauge("synced", "1: somebody copies from here and everything is confirmed", float(all_synced(out)))
+    yield _gauge("synced", "1: a downstream replicates from here, and everything is confirmed", float(all_synced(out)))
 
 
 def _store(clients: Clients) -> Iterator[Metric]:
@@ -304,17 +316,21 @@ def _store(clients: Clients) -> Iterator[Metric]:
         return
     yield _counter("store_commits", "Commits of the store", store.commits)
     yield _gauge("store_backlog_bytes", "Bytes that wait for their commit", store.backlog_bytes)
-    yield _counter("store_refused", "Messages refused: too much was on its way to flash, or it failed", store.refused)
     yield _counter(
-        "store_held_back", "How often a publisher was not read for a while, for the same reason", store.held_back
+        "store_refused", "Messages refused: too much was on its way to flash, or the write failed", store.refused
+    )
+    yield _counter(
+        "store_held_back", "How often a publisher was paused because too much was on its way to flash", store.held_back
     )
     yield _gauge("store_failing", "1: the store cannot write", float(bool(store.error)))
-    yield _gauge("store_damaged_streams", "Streams that are damaged on flash, and offline", len(store.offline))
+    yield _gauge(
+        "store_damaged_streams", "Streams that are offline because they are damaged on flash", len(store.offline)
+    )
     if store.free_bytes is not None and store.total_bytes is not None:
         yield _gauge("store_free_bytes", "Free bytes of the file system that holds the store", store.free_bytes)
         yield _gauge("store_size_bytes", "Size of the file system that holds the store", store.total_bytes)
     if store.flush_ms is not None:
-        yield _gauge("store_flush_seconds", "How long a flush takes", store.flush_ms / 1e3)
+        yield _gauge("store_flush_seconds", "Duration of a flush", store.flush_ms / 1e3)
 
 
 def _flash(clients: Clients) -> Iterator[Metric]:
@@ -356,9 +372,11 @@ def _mqtt(clients: Clients) -> Iterator[Metric]:
         "queued_msgs": GaugeMetricFamily(
             "eyot_mqtt_queued_messages", "Messages on flash that wait for sessions, each once", labels=labels
         ),
-        "queued_bytes": GaugeMetricFamily("eyot_mqtt_queued_bytes", "Their bytes", labels=labels),
+        "queued_bytes": GaugeMetricFamily("eyot_mqtt_queued_bytes", "Bytes of these messages", labels=labels),
         "retained_msgs": GaugeMetricFamily("eyot_mqtt_retained_messages", "Retained messages", labels=labels),
-        "retained_bytes": GaugeMetricFamily("eyot_mqtt_retained_bytes", "Their bytes", labels=labels),
+        "retained_bytes": GaugeMetricFamily(
+            "eyot_mqtt_retained_bytes", "Bytes of the retained messages", labels=labels
+        ),
     }
     expired = CounterMetricFamily("eyot_mqtt_sessions_expired", "Sessions whose time was over", labels=labels)
     received = CounterMetricFamily("eyot_mqtt_received", "PUBLISH from clients", labels=[*labels, "qos"])
