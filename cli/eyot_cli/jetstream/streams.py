@@ -94,7 +94,7 @@ def details(target: Target, name: str, only_state: bool) -> None:
         ("Storage", config.storage), ("Maximum messages", _limit(config.max_msgs)),
         ("Maximum bytes", "unlimited" if config.max_bytes < 0 else size(config.max_bytes)),
         ("Maximum age", span(config.max_age / 1e9) if config.max_age else "unlimited"),
-        ("Duplicate window", span(config.duplicate_window / 1e9)),
+        ("Duplicate window", span(config.duplicate_window / 1e9 or None, "none")),
     ]  # fmt: skip
     print_table("", ("", ""), [*pairs, *_state_of(info)], "")
     _print_sourcing([(config.name, kind, origin) for kind, origin in _origins(info)])

@@ -270,3 +270,17 @@ def test_an_acknowledgement_removes_nothing_that_is_not_the_consumers_alone(
     fixture.commit()
     fixture.advance(1.0, 0.5)
     assert fixture.held("S")[0] == (1, b"another's")
+
+
+def test_a_rate_is_told_as_long_as_it_is_of_the_present(fixture: ConsumerFixture) -> None:
+    box = sourcing(fixture)
+    for _ in range(2):
+        fixture.fill(5)
+        fixture.advance(2.5, 0.5)
+        confirm(fixture, box)
+    downstream = fixture.stream("S").downstream
+    assert (downstream.statuses()[0].linked, downstream.statuses()[0].rate) == (True, 2.0)
+    fixture.advance(58.0, 1.0)
+    assert downstream.statuses()[0].rate == 2.0
+    fixture.advance(2.0, 1.0)
+    assert downstream.statuses()[0].rate == 0.0

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 #: Backlog up to which sizes are summed; a larger one is estimated from the stream's average.
 _SUMMED_MAX = 1000
 _SUMMED_BYTES = 16 << 20
+#: So long after a confirmation the rate before it is no longer that of the present, seconds.
+_RATE_S = 60
 
 
 class Backlog(NamedTuple):
@@ -126,9 +128,9 @@ def trouble(at: Standing) -> tuple[str, str]:
     copy = at.target or "its copy"
     if not at.reads:
         return (
-            f"{at.through or at.downstream} is linked but {at.downstream + ' ' if at.through else ''}does not read {at.stream} at the moment",
+            f"{at.through or at.downstream} is linked but {copy}{f' at {at.downstream}' if at.through else ''} does not read {at.stream} at the moment",
             f"if that lasts, see there whether {copy} still exists and what error it shows (nats stream info); if it is gone for "
-            f"good: eyot sync forget {at.stream} {at.downstream}",
+            f"good: eyot sync forget {at.stream} {at.downstream}{f' --copy {at.target}' if at.target else ''}",
         )
     if at.behind_s > SILENT_S:
         return (
@@ -211,6 +213,8 @@ class DownstreamStatuses:
         )
         if downstream.kind == BRIDGE:
             error, remedy = bridge_trouble(bridge, stream.name, downstream.peer)
+        is_recent = now_ns - downstream.at_ns < _RATE_S * 1_000_000_000
+        rate = downstream.rate if linked and reads and is_recent else 0.0
         return SyncStatus(
             account=stream.account.name,
             stream=stream.name,
@@ -231,10 +235,8 @@ class DownstreamStatuses:
             lost=self._never_arrived.statuses(key),
             unmatched=self._backlogs.unmatched(readers),
             oldest_s=max(0.0, (now_ns - oldest_ns) / 1e9) if oldest_ns else None,
-            rate=downstream.rate,
-            eta_s=backlog / downstream.rate
-            if backlog and linked and downstream.rate and not (error or waiting)
-            else None,
+            rate=rate,
+            eta_s=backlog / rate if backlog and rate and not (error or waiting) else None,
             error=error or None,
             remedy=remedy or None,
             waiting=waiting or None,
