@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 import trio
 
 from eyot_daemon.jetstream.ingest import rollup_search
-from eyot_daemon.jetstream.ingest.rollup_search import RollupWait
+from eyot_daemon.jetstream.ingest.rollup_search import RollupSearch, RollupWait
 from eyot_store.log import subjects as log_subjects
 from offline_sync.layout import external
 from offline_sync.test_sourcing import Pair, simulated
@@ -61,5 +62,31 @@ def test_what_comes_behind_a_roll_up_waits_for_it(
         assert dict(copy.log.subject_totals()) == {
             subject: copy.log.count(1, (subject,)) for subject, _ in copy.log.subject_totals()
         }
+
+    simulated(tmp_path, play)
+
+
+def test_what_waits_for_a_search_is_of_the_former_epoch_of_an_origin_that_is_created_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play(pair: Pair) -> None:
+        def delays(search: RollupSearch, gathered: Iterable[object], ready: Callable[[], None]) -> bool:
+            return bool(list(gathered)) and bool(search._stream.timers.call_later(5.0, ready))
+
+        await pair.start(allow_rollup_hdrs=True)
+        await pair.make(pair.hub, "COPY", allow_rollup_hdrs=True, sources=[external("ORIGIN", "leaf")])
+        await pair.publish("in.a", "before")
+        await trio.sleep(3)
+        monkeypatch.setattr(RollupSearch, "delays", delays)
+        await pair.publish("in.a", "waits")
+        pair.network.cut("leaf")
+        await pair.leaf.request("STREAM.DELETE.ORIGIN", {})
+        await pair.make(pair.leaf, "ORIGIN", subjects=["in.>"])
+        await pair.publish("in.a", "new")
+        pair.network.restore("leaf")
+        await trio.sleep(2)
+        assert pair.held(pair.hub, "COPY") == ["before"], "the search is under way"
+        await trio.sleep(20)
+        assert pair.held(pair.hub, "COPY") == ["before", "waits", "new"]
 
     simulated(tmp_path, play)

@@ -68,8 +68,9 @@ def test_a_source_copies_the_new_life_of_its_origin_from_its_beginning() -> None
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_batch_of_the_former_epoch_says_nothing_of_the_new_one(fails: bool) -> None:
-    """It is still on its way to a slow flash when the origin, created again, has answered."""
+@pytest.mark.parametrize("searched", [False, True], ids=["handed on", "behind a roll-up"])
+def test_a_batch_of_the_former_epoch_says_nothing_of_the_new_one(fails: bool, searched: bool) -> None:
+    """It is still on its way to a slow flash, or not even handed on, when the origin, created again, has answered."""
     run = Run(1, mirror=False)
     run.publish()
     run.publish()
@@ -79,9 +80,10 @@ def test_a_batch_of_the_former_epoch_says_nothing_of_the_new_one(fails: bool) ->
     run.send()
     while run.wire.under_way:
         run.receive()
-    run.wire.gather()
-    assert [each.origin_seq for each in run.target.waiting[0][0]] == [1, 2]
+    if not searched:
+        run.wire.gather()
     run.cut()
+    former = run.origin.created
     run.origin.recreate()
     run.publish()
     run.publish()
@@ -90,6 +92,10 @@ def test_a_batch_of_the_former_epoch_says_nothing_of_the_new_one(fails: bool) ->
     while run.wire.responses:
         run.respond()
     source_consumer = run.wire.source_consumer
+    if searched:
+        assert source_consumer.identity == former, "what it belongs to is stored with it"
+        run.wire.gather(run.now)
+    assert [each.origin_seq for each in run.target.waiting[0][0]] == [1, 2]
     assert source_consumer.progress.epochs == 1
     if not fails:
         run.now += 0.5

@@ -143,7 +143,8 @@ class SourceConsumer:
             case Phase.REQUESTED:
                 return self._requested_at + RESPONSE_WITHIN_S
             case Phase.VERIFYING:
-                return self.verifier.deadline
+                # Complete, it waits for `passed_on`.
+                return None if self.verifier.is_complete else self.verifier.deadline
             case Phase.ACTIVE:
                 return self._stalled_at
             case Phase.STOPPED:
@@ -277,8 +278,11 @@ class SourceConsumer:
         return self.phase in CONNECTED
 
     def _assess(self, now: float) -> list[Action]:
-        """Act on the verdict, once per request, when all obtainable answers about the origin are there."""
-        if self.phase is not Phase.VERIFYING or not self.verifier.is_complete:
+        """Act on the verdict, once per request, when all obtainable answers about the origin are there.
+
+        Messages from before the request are handed on first: the verdict may begin another epoch, and they are of this one.
+        """
+        if self.phase is not Phase.VERIFYING or not self.verifier.is_complete or self._verified:
             return []
         resume = self.resume
         match self.verifier.verdict(by_time=bool(resume.newer_than_ns)):
@@ -401,6 +405,10 @@ class SourceConsumer:
         self._note_taken(batch, self.request.consumer_seq)
         return batch, self.request.consumer_seq
 
+    def passed_on(self, now: float) -> list[Action]:
+        """Note that what `take_batch` returned was handed on, or refused: a verdict may have waited for this."""
+        return self._assess(now)
+
     def _note_taken(self, batch: Sequence[CopiedMessage], mark: int) -> None:
         if batch:
             resume = self.resume
@@ -482,8 +490,6 @@ class SourceConsumer:
     def _answer(self, subject: bytes) -> list[Action]:
         # The answer names what is confirmed: the origin ignores answers about another server's messages.
         request = self.request
-        if self._verified and not request.consumer_seq:
-            return []  # what the request resumes after is not even handed on; the next heartbeat asks again
         header = ack_position_header(request.consumer, request.consumer_seq, request.delivered_seq)
         self._pending_commits.wait(request.consumer_seq, Answer(subject, header))
         return self._answers_due()

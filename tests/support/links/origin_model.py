@@ -234,6 +234,7 @@ class Wire:
             self.target.waiting.append((taken, mark, self.source_consumer.request.reply))
         if len(taken) < len(batch):
             self.do(self.source_consumer.refused(taken[-1].origin_seq if taken else 0, FULL, now), now)
+        self.do(self.source_consumer.passed_on(now), now)
 
     def commit(self, now: float) -> None:
         """The oldest transaction reaches the flash."""

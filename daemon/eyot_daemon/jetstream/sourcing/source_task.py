@@ -245,7 +245,15 @@ class SourceTask:
             self._pass_on()
 
     def _pass_on(self) -> None:
-        """Pass what has gathered to the stream."""
+        """Pass what has gathered to the stream; what a verdict on the origin allows then follows in the same turn."""
+        self._hand_on()
+        phase = self.source_consumer.phase
+        if phase is Phase.VERIFYING:
+            self._do(self.source_consumer.passed_on(self._now()))
+            if self.source_consumer.phase is Phase.ACTIVE:
+                self._mark_dirty()
+
+    def _hand_on(self) -> None:
         batch, mark = self.source_consumer.take_batch()
         if batch and self._before:
             batch = self._without_copied(batch, mark)
