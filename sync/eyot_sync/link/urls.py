@@ -13,6 +13,10 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from eyot_wire.digits import parse_uint
+
+_PORT_MAX = 65_535
+
 
 class LinkAddress(Struct, frozen=True):
     """Where to dial: `scheme` is nats, tls, ws or wss. Credentials of the remote are not in here, so it may be logged."""
@@ -65,10 +69,11 @@ class LinkUrls:
         known = {(address.host, address.port) for address in self._configured}
         found: list[LinkAddress] = []
         for text in host_ports:
-            host, colon, port = text.rpartition(":")
-            if not colon or not port.isdigit() or not host:
+            host, _, digits = text.rpartition(":")
+            port = parse_uint(digits)
+            if not host or not port or port > _PORT_MAX:
                 continue
-            key = (host.strip("[]"), int(port))
+            key = (host.strip("[]"), port)
             if key not in known:
                 known.add(key)
                 found.append(LinkAddress(*key, scheme=scheme))

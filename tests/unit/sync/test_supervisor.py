@@ -86,7 +86,8 @@ async def test_addresses_take_turns(autojump_clock: trio.testing.MockClock) -> N
 
 async def test_discovered_addresses_come_behind_the_configured_ones(autojump_clock: trio.testing.MockClock) -> None:
     network = Network(up={"a"})
-    network.learn = ("c:7422", "a:7422", "nonsense", "d:port", "[::1]:7500")
+    malformed = ("nonsense", "7422", ":7422", "d:port", "d:\u00b2", "d:0", "d:65536", "d:" + "9" * 5000)
+    network.learn = ("c:7422", "a:7422", "c:7422", *malformed, "[::1]:7500")
     network.ends = [(1.0, LinkEnd("cut", established=True))]
     one = supervisor(network, A, B)
     await run_for(one, 1.0001)
