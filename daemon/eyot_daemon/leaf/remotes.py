@@ -335,6 +335,7 @@ class RemoteRunner:
     async def _shake_hands(
         self, link: LeafConnection, stream: trio.abc.Stream, address: LinkAddress
     ) -> WebSocketClientStream | None:
+        """Return the opened WebSocket; None: the link has ended, by this or by a policy meanwhile."""
         from eyot_daemon.net.websocket_client import WebSocketClientStream  # loads its library only where it is used
 
         websocket = WebSocketClientStream(stream)
@@ -348,7 +349,7 @@ class RemoteRunner:
         except (UpgradeError, trio.BrokenResourceError) as error:
             link.lost(str(error) or READ_ERROR)
         else:
-            return websocket
+            return None if link.closed else websocket
         return None
 
     def _transport(self, link: LeafConnection, stream: trio.abc.Stream) -> Transport:
@@ -384,6 +385,7 @@ class RemoteRunner:
     async def _secure(
         self, link: LeafConnection, stream: trio.abc.Stream, address: LinkAddress
     ) -> trio.SSLStream[trio.abc.Stream] | None:
+        """Return the stream within TLS; None: the link has ended, by this or by a policy meanwhile."""
         options = self.remote.tls
         try:
             context = client_context(options)
@@ -397,7 +399,7 @@ class RemoteRunner:
         except (TlsError, trio.BrokenResourceError, ssl.SSLError, OSError) as error:
             link.lost(f"TLS handshake error: {error.__cause__ or error}")
         else:
-            return secured
+            return None if link.closed else secured
         return None
 
     def _tls_name(self, address: LinkAddress) -> str:

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from eyot_daemon.bridge.bridge import Bridge
 from eyot_daemon.config.bridges import BridgeOptions
 from eyot_daemon.config.leaf import LeafNodesOptions, LeafUrl, RemoteOptions
 from eyot_daemon.config.options import Options
+from eyot_daemon.leaf import remotes
 from eyot_daemon.leaf.remotes import RemoteRunner
+from eyot_daemon.net.websocket_client import WebSocketClientStream
 from eyot_daemon.router.account_setup import set_up_accounts
 from eyot_daemon.router.broker import Broker
 from eyot_sync.link.dialer import TcpDialer
@@ -72,3 +75,24 @@ async def test_an_outgoing_connection_that_is_reset_is_gone_at_once(make, scheme
         del stream
         assert not end.established
         assert await is_freed(here)
+
+
+@pytest.mark.parametrize("scheme", ["nats", "ws", "wss"])
+async def test_a_remote_whose_policy_ends_it_in_a_handshake_is_no_error(
+    scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes of a handshake can use up the budget of a metered link."""
+    runner = leaf(scheme, tmp_path)
+    assert isinstance(runner, RemoteRunner)
+
+    async def agreed(*_: object, **__: object) -> None:
+        for link in tuple(runner.links.connections.values()):
+            link.end_for_now("budget used up")
+
+    monkeypatch.setattr(remotes, "handshake", agreed)
+    monkeypatch.setattr(WebSocketClientStream, "open", agreed)
+    hub, stream = trio.testing.memory_stream_pair()
+    await hub.send_all(b'INFO {"client_id": 1, "tls_required": true, "leafnode_urls": ["hub:7422"]}\r\n')
+    state = LinkState("cloud", "$G", solicited=True, since_ns=0)
+    end = await runner.run_link(stream, LinkAddress(HOST, PORT, scheme), state, lambda urls: None)
+    assert (end.reason, end.retry_after_s, end.established) == ("budget used up", 0.0, False)
