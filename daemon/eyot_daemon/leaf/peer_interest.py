@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from itertools import chain
 
 from eyot_daemon.leaf.stale_request_refuser import StaleRequestRefuser
 from eyot_daemon.router.account import Account
@@ -108,11 +109,21 @@ class PeerInterest:
         sub = self.subs.pop((subject, queue), None)
         if sub is not None:
             sub.account.unsubscribe(sub)
-            self._session.outbox.streams.drop(subject)
+            self._drop_deliveries(subject)
             if self._is_own_api(subject):
                 self._state.interest_of_twin_gone()
         if not self._wakeups.done:
             self._wakeups.withdrawn(subject)
+
+    def _drop_deliveries(self, subject: bytes) -> None:
+        """Drop deliveries that wait for the link and that no other interest of the peer gets."""
+        lanes, account = self._session.outbox.streams, self._account
+        if account is None or not lanes.waits_on(subject):
+            return
+        route = account.route(subject)
+        members = chain(route.leaf_links, *(group.leaf_links for group in route.groups))
+        if all(member.dest is not self._dest for member in members):
+            lanes.drop(subject)
 
     def _is_own_api(self, subject: bytes) -> bool:
         """Return whether a hub announces the API of this server's domain: no request for it returns on this link."""

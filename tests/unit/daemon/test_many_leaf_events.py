@@ -89,6 +89,18 @@ def test_messages_that_came_before_the_end_are_delivered() -> None:
     assert link.peer_interest.subs == {}
 
 
+@pytest.mark.parametrize("other", [b"LS+ d.>\r\n", b"LS+ d.x q 1\r\n", b""])
+def test_deliveries_that_wait_are_dropped_with_the_last_interest_in_them(other: bytes) -> None:
+    fixture = Fixture()
+    link, wire = fixture.leaf()
+    fixture.leaf("b")
+    fixture.send(link, b"LS+ d.x\r\n" + other)
+    wire.sent.clear()
+    assert link.deliver_all_of(b"S", b"d.x", [(b"", b"", b"one")]) == 1
+    fixture.send(link, b"LS- d.x\r\n")
+    assert (b"one" in wire.sent) is bool(other)
+
+
 def kick(link: LeafConnection) -> None:
     link.close("Kicked")
 
