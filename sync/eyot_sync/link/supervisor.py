@@ -184,12 +184,12 @@ class LinkSupervisor:
         if is_loop(end.reason) and now - self._lost_at < LINGERS_S:
             # The next address may be that of the hub that still has the lost link: there its successor replaces it.
             return self._backoff.next_delay_s()
-        if end.established:
+        # A link that comes up and is closed at once counts as a failure: otherwise the loop would have no pause, and a hub
+        # that accepts and refuses would keep the link from the others.
+        if end.established and lasted_s >= self._backoff.cap_s:
             self.urls.restart()
-            # A link that comes up and is closed at once counts as a failure: otherwise the loop would have no pause.
-            if lasted_s >= self._backoff.cap_s:
-                self._backoff.reset()
-                self._lost_at = now
+            self._backoff.reset()
+            self._lost_at = now
         return self._backoff.next_delay_s() if end.retry_after_s is None else end.retry_after_s
 
     async def _pause(self, delay_s: float) -> None:

@@ -2,8 +2,8 @@
 
 A remote has configured addresses and those that its hub announced (`leafnode_urls`). Configured ones come first, in
 random order unless configured otherwise, then the announced ones: they are a hub's own addresses, which may be
-unreachable from behind a NAT. Each attempt uses the next address; after the end of an established link, the round
-starts again at the first configured one.
+unreachable from behind a NAT. Each attempt uses the next address; after the end of a link that lasted, the round starts
+again at the first configured one.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class LinkUrls:
         return address
 
     def restart(self) -> None:
-        """Start the next round at the first configured address, after a link was up."""
+        """Start the next round at the first configured address, after a link that lasted."""
         self._next = 0
 
     def discovered(self, host_ports: Iterable[str]) -> None:

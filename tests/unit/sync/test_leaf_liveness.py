@@ -40,7 +40,24 @@ def test_a_peer_that_has_much_to_take_is_given_time() -> None:
     assert told(liveness, 7.0, 200.0)[-1] == (119.0, Pulse.STALE)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("always_ping", "pings"), [(True, [1, 11]), (False, [11, 21])])
+def test_without_a_limit_of_silence_unanswered_pings_end_the_link(always_ping: bool, pings: list[int]) -> None:
+    """The schedule of nats-server. A hub asks only a peer that was silent for an interval."""
+    liveness = Liveness(
+        0.0, ping_interval_s=10.0, ping_max=2, silence_max_s=0.0, always_ping=always_ping, rng=random.Random(1)
+    )
+    times = [(int(at), pulse) for at, pulse in told(liveness, 0.0, 100.0)]
+    assert times == [*((at, Pulse.PING) for at in pings), (pings[-1] + 10, Pulse.STALE)]
+
+
+def test_a_process_that_was_away_asks_before_it_gives_up() -> None:
+    liveness = begun(0.0)
+    liveness.heard(100.0)
+    assert liveness.tick(5000.0) is Pulse.PING
+    assert told(liveness, 0.0, 6000.0) == [(5004.0, Pulse.STALE)]
+
+
+@pytest.mark.parametrize("seed", range(2))
 def test_no_tick_is_in_vain(seed: int) -> None:
     """Whatever the sums round to: a tick at the very moment that was asked for is not too early."""
     random_ = random.Random(seed)

@@ -214,6 +214,9 @@ def test_permissions_may_change_later() -> None:
     events = session.receive(second_info(leafnode_urls=[], export={"deny": ["secret.>"]}), 5.0)
     assert events == [PermissionsChanged()]
     assert not session.may_send(b"secret.x")
+    urls = session.receive(b'INFO {"client_id": 7, "leafnode_urls": ["other:7422"]}\r\n', 6.0)
+    assert urls == [UrlsDiscovered(("other:7422",))]
+    assert not session.may_send(b"secret.x"), "an INFO about the hub's cluster says nothing of permissions"
 
 
 def test_own_denies() -> None:
