@@ -150,8 +150,13 @@ def _list_objects(target: Target, bucket: str, *, names: bool) -> None:
     if target.as_json:
         print_json([each.as_dict() for each in found])
         return
-    rows = [(each.name, size(each.size), each.mtime or "", each.digest or "") for each in found]
+    rows = [(each.name, size(each.size), _time(each), each.digest or "") for each in found]
     print_table(f"Objects of {bucket}", ("Name", ">Size", "Time", "Digest"), rows, "none")
+
+
+def _time(info: ObjectInfo) -> str:
+    """Return when an object was put; nats-py writes UTC as an offset."""
+    return (info.mtime or "").replace("+00:00", "Z")
 
 
 @objects.command("info")
@@ -184,7 +189,7 @@ def details(target: Target, bucket: str, name: str | None) -> None:
         return
     console.print((f"{bucket} > {info.name}", "bold"))
     pairs = [("Description", info.description or ""), ("Size", size(info.size)), ("Chunks", count(info.chunks)),
-             ("Time", info.mtime or ""), ("Digest", info.digest or "")]  # fmt: skip
+             ("Time", _time(info)), ("Digest", info.digest or "")]  # fmt: skip
     print_table("", ("", ""), pairs, "")
 
 
