@@ -149,7 +149,8 @@ def test_all_jobs_run_and_stop_in_mid_work(spark: SparkSession, streams: Streams
     assert schedule.once(), schedule.states()
     check(spark, config, 2 * COUNT)
     assert schedule.states()["lag"].gauges["lag_messages", "stream", "READINGS"] == 0.0
-    assert schedule.states()["gaps"].gauges["gap_sequences", "status", "missing"] == 0.0
+    found = schedule.states()["gaps"].gauges
+    assert found["gap_sequences", "status", "missing"] == found["origins", "answers", "no"] == 0.0
     violations = schedule.states()["quality"].gauges["quality_violations", "rule", "readings/range value"]
     assert violations == 2 * COUNT
     assert "1 of 1 rule of data quality fails" in (tmp_path / "page.html").read_text()

@@ -39,6 +39,7 @@ _GAUGES: Final = {
     "lag_messages": "Messages in the stream beyond the table.",
     "oldest_seconds": "Age of the oldest message beyond the table.",
     "gap_sequences": "Sequences that the job gaps lists, by status.",
+    "origins": "Streams of the hub and origins, by whether they answered the job gaps.",
     "devices": "Devices by state.",
     "quality_violations": "Violations of a rule of data quality.",
     "expired_rows": "Rows that retention has removed, by table.",

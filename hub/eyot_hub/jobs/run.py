@@ -74,8 +74,10 @@ def fleet_round(job: Fleet) -> Result:
 def gaps_round(job: Gaps) -> Result:
     report = job.run()
     counts = {status: report.count(status) for status in STATUSES}
+    answers = {"yes": len(report.known) - report.unheard, "no": report.unheard}
     gauges = {("gap_sequences", "status", status): float(count) for status, count in counts.items()}
-    return Result(detail={"sequences": counts}, gauges=gauges)
+    gauges |= {("origins", "answers", answer): float(count) for answer, count in answers.items()}
+    return Result(detail={"sequences": counts, "unheard": report.unheard}, gauges=gauges)
 
 
 class Lag:

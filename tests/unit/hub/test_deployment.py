@@ -126,6 +126,7 @@ def exported() -> dict[str, set[str]]:
         ("lag_messages", "stream", "S"): 1.0,
         ("oldest_seconds", "stream", "S"): 1.0,
         ("gap_sequences", "status", "missing"): 1.0,
+        ("origins", "answers", "no"): 1.0,
         ("devices", "state", "silent"): 1.0,
         ("quality_violations", "rule", "r"): 1.0,
         ("expired_rows", "table", "bronze"): 1.0,
