@@ -58,6 +58,8 @@ class Options(NamedTuple):
     """The options that publishing and subscribing have in common."""
 
     url: str
+    host: str | None
+    port: int | None
     client_id: str
     username: str | None
     password: str | None
@@ -68,7 +70,7 @@ class Options(NamedTuple):
     keep_alive_s: int
 
     def listener(self, target: Target) -> Listener:
-        """Return the listener that `--url` names. Raises Failure."""
+        """Return the listener that `--url`, `--host` and `--port` name. Raises Failure."""
         url = self.url if "://" in self.url else f"mqtt://{self.url}"
         try:
             parts = urlsplit(url)
@@ -78,6 +80,9 @@ class Options(NamedTuple):
             parts = urlsplit("")
         if parts.scheme not in PORTS or host is None or not can_be_host(host):
             raise Failure("--url: expected mqtt://HOST:PORT or mqtts://HOST:PORT")
+        if self.host is not None and not can_be_host(self.host):
+            raise Failure("--host: expected a host name or an address")
+        host, port = self.host or host, self.port or port
         files = TlsFiles(self.cafile or target.tls.ca, self.cert or target.tls.cert, self.key or target.tls.key)
         secure = parts.scheme == "mqtts" or files.are_given
         port = port or PORTS["mqtts" if secure else "mqtt"]
@@ -127,6 +132,8 @@ _OPTIONS: Final = (
         metavar="URL",
         help="the MQTT listener: mqtt://HOST:PORT or mqtts://HOST:PORT",
     ),
+    click.option("--host", metavar="HOST", help="its host, instead of that in --url"),
+    click.option("--port", "-p", type=click.IntRange(1, 65_535), metavar="PORT", help="its port, likewise"),
     click.option("--id", "-i", "client_id", default="", metavar="ID", help="client id; the server gives one without"),
     click.option("--username", "-u", metavar="NAME", help="user name; --user of eyot itself without"),
     click.option("--pw", "-P", "pw", metavar="TEXT", help="password; better in the environment (NATS_PASSWORD)"),
@@ -164,6 +171,8 @@ def options_of(values: dict[str, Any]) -> Options:
     """Return the options from a command's keyword arguments."""
     return Options(
         values["url"],
+        values["host"],
+        values["port"],
         values["client_id"],
         values["username"],
         values["pw"],

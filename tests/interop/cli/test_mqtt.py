@@ -79,7 +79,8 @@ def sensor(eyot: Tool, client_id: str, **more: object) -> RawMqtt:
 
 def test_publish_and_subscribe(eyot: Tool) -> None:
     assert eyot("sub", "-t", "sensors/#", "-q", "2", "-c", "-i", "panel", "-E") == (0, "", "")
-    assert eyot("pub", "-t", "sensors/a", "-m", "21.5", "-q", "2", "-H", "unit:C") == (0, "", "")
+    where = ("--url", "mqtt://host.invalid:1", "--host", "127.0.0.1", "-p", str(eyot.daemon.leaf_port))
+    assert eyot("pub", *where, "-t", "sensors/a", "-m", "21.5", "-q", "2", "-H", "unit:C") == (0, "", "")
     command = [sys.executable, "-m", "eyot_cli.main", *eyot.arguments("pub", "-t", "sensors/b", "-l", "-q", "1")]
     done = subprocess.run(command, input=b"one\r\ntwo\nthree", capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

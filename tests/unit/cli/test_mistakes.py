@@ -192,6 +192,7 @@ def test_help_tells_of_every_option(eyot: Run) -> None:
         (("--socks-proxy", "socks5://127.0.0.1:1", "rtt"), "proxy 127.0.0.1:1: Connection refused\n"),
         (("mqtt", "pub", "-t", "x", "-m", "y", "--url", "../../x"), "expected mqtt://HOST:PORT"),
         (("mqtt", "pub", "-t", "x", "-m", "y", "--url", "mqtt://a..b"), "expected mqtt://HOST:PORT"),
+        (("mqtt", "pub", "-t", "x", "-m", "y", "--host", "a..b"), "--host: expected a host name or an address"),
         (("context", "add", "a" * 300), "File name too long"),
         (("object", "get", "BUCKET", "a" * 300), "File name too long"),
         (("object", "get", "BUCKET", "x", "--output", "file/under"), "file/under: Not a directory"),
