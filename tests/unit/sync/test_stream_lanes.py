@@ -11,17 +11,9 @@ from eyot_sync.leaf.outbox import LeafOutbox
 from eyot_sync.policy.stream_lanes import SUBJECTS_MAX, StreamLanes
 
 PRIORITIES = {b"A": 9, b"B": 5, b"C": 5, b"D": 0}
-PUTS = st.lists(st.tuples(st.sampled_from(sorted(PRIORITIES)), st.integers(1, 20_000)), max_size=40)
-
-
-def filled(puts: list[tuple[bytes, int]]) -> tuple[StreamLanes, dict[bytes, list[bytes]]]:
-    lanes = StreamLanes(1 << 30)
-    put: dict[bytes, list[bytes]] = {}
-    for number, (name, size) in enumerate(puts):
-        frame = (b"%b%d." % (name, number)).ljust(size, b"x")
-        assert lanes.put(name, PRIORITIES[name], b"D." + name, frame)
-        put.setdefault(name, []).append(frame)
-    return lanes, put
+NAMES = st.sampled_from(sorted(PRIORITIES))
+#: A message of a stream, the room of a slice, or the stream whose receiver goes.
+STEPS = st.lists(st.one_of(st.tuples(NAMES, st.integers(1, 20_000)), st.integers(1, 60_000), NAMES), max_size=60)
 
 
 @given(
@@ -42,25 +34,41 @@ def test_chunks_come_together_as_one_by_one(runs: list[tuple[bytes, list[int]]])
     assert not together
 
 
-@given(puts=PUTS, room=st.integers(1, 60_000))
+@given(steps=STEPS, room=st.integers(1, 60_000))
 def test_everything_leaves_once_in_order_and_no_lower_priority_before_a_higher(
-    puts: list[tuple[bytes, int]], room: int
+    steps: list[tuple[bytes, int] | int | bytes], room: int
 ) -> None:
-    lanes, put = filled(puts)
-    left = {name: list(frames) for name, frames in put.items()}
-    total = lanes.bytes
-    while lanes:
+    lanes = StreamLanes(1 << 30)
+    left: dict[bytes, list[bytes]] = {name: [] for name in PRIORITIES}
+
+    def take(room: int) -> None:
         parts: list[bytes] = []
         taken = lanes.take(parts, room)
-        assert taken == sum(map(len, parts)) > 0
+        assert taken == sum(map(len, parts))
         assert taken <= room or len(parts) == 1
-        total -= taken
-        assert lanes.bytes == total
         for frame in parts:
             name = frame[:1]
             assert frame == left[name].pop(0)
-            assert not any(left.get(other) for other in PRIORITIES if PRIORITIES[other] > PRIORITIES[name])
-    assert total == 0
+            assert not any(left[other] for other in PRIORITIES if PRIORITIES[other] > PRIORITIES[name])
+
+    for number, step in enumerate(steps):
+        match step:
+            case bytes():
+                assert lanes.drop(b"D." + step) == len(left[step])
+                left[step].clear()
+            case int():
+                take(step)
+            case name, size:
+                left[name].append((b"%b%d." % (name, number)).ljust(size, b"x"))
+                assert lanes.put(name, PRIORITIES[name], b"D." + name, left[name][-1])
+        sizes = {name: sum(map(len, frames)) for name, frames in left.items()}
+        assert {name: lanes.waiting(name) for name in left} == sizes
+        assert lanes.bytes == sum(sizes.values())
+        assert [lanes.outranked(each) for each in range(10)] == [
+            any(size and PRIORITIES[name] > each for name, size in sizes.items()) for each in range(10)
+        ]
+    while lanes:
+        take(room)
     assert not any(left.values())
 
 
@@ -68,6 +76,7 @@ def test_equals_share_by_bytes_however_large_the_messages_of_one_are() -> None:
     lanes = StreamLanes(1 << 30)
     for _ in range(100):
         lanes.put(b"B", 5, b"D.B", b"B" * 50_000)
+    lanes.take([], 1)  # alone, and with no claim to more when another comes
     for _ in range(50_000):
         lanes.put(b"C", 5, b"D.C", b"C" * 100)
     parts: list[bytes] = []
