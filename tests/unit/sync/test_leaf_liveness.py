@@ -47,6 +47,8 @@ def test_without_a_limit_of_silence_unanswered_pings_end_the_link(always_ping: b
         0.0, ping_interval_s=10.0, ping_max=2, silence_max_s=0.0, always_ping=always_ping, rng=random.Random(1)
     )
     times = [(int(at), pulse) for at, pulse in told(liveness, 0.0, 100.0)]
+    liveness.heard(0.0)
+    assert liveness.tick(liveness.next_deadline) is Pulse.PING, "earlier ones are answered"
     assert times == [*((at, Pulse.PING) for at in pings), (pings[-1] + 10, Pulse.STALE)]
 
 

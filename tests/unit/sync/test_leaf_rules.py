@@ -51,6 +51,7 @@ def test_empty_allow_list_allows_nothing_but_mqtt() -> None:
     assert not checker.permits(b"a")
     assert not checker.permits_interest(b">")
     assert checker.permits(b"$MQTT.sub.x")
+    assert checker.permits_interest(b"$MQTT.sub.x")
     assert not RuleChecker(SubjectRule(allow=(), deny=(b"$MQTT.>",))).permits(b"$MQTT.sub.x")
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from eyot_sync.leaf.interest import LeafInterest
 from eyot_sync.leaf.lanes import delivered_stream, is_urgent
 from eyot_sync.leaf.outbox import LeafOutbox
+from eyot_sync.leaf.sender import LeafSender
 from eyot_sync.policy.stream_lanes import SUBJECTS_MAX, StreamLanes
 
 PRIORITIES = {b"A": 9, b"B": 5, b"C": 5, b"D": 0}
@@ -157,6 +158,34 @@ def test_streams_are_told_by_the_reply() -> None:
         b"": b"",
     }
     assert {reply: delivered_stream(reply) for reply in cases} == cases
+
+
+def test_what_accompanies_deliveries_waits_behind_them_and_is_urgent_when_none_wait() -> None:
+    outbox = LeafOutbox(LeafInterest(), 1 << 20)
+    sender = LeafSender(outbox)
+    sender.delivering = lambda stream, size: 7
+    idle, delivery, flow_control = b"NATS/1.0 100 Idle\r\n\r\n", b"$JS.ACK.S.C.1.10.11.17.5", b"$JS.FC.S.C.abcd"
+
+    def lane(subject: bytes, reply: bytes, header: bytes) -> str:
+        before = (len(outbox._messages), len(outbox._urgent), outbox.streams.waiting(b"S"))
+        assert sender.send(subject, reply, header, b"")
+        after = (len(outbox._messages), len(outbox._urgent), outbox.streams.waiting(b"S"))
+        return ("core", "urgent", "stream")[[new > old for old, new in zip(before, after, strict=True)].index(True)]
+
+    assert not sender.send(b"d", b"", idle, b"")
+    sender.is_open = True
+    assert lane(b"d", b"", idle) == "core", "nothing tells that it is a consumer's"
+    assert lane(b"e", flow_control, idle) == "urgent"
+    for reply in (delivery, b"", flow_control):
+        assert lane(b"d", reply, idle) == "stream"
+    assert outbox.streams.outranked(6)
+    assert not outbox.streams.outranked(7)
+    outbox.take(1 << 20, handshake_done=True)
+    assert not outbox
+    assert lane(b"d", b"", idle) == "urgent"
+    assert lane(b"d", delivery, idle) == "stream"
+    assert lane(b"$JS.hub.API.CONSUMER.CREATE.S.C", b"_INBOX.a", b"") == "urgent"
+    assert lane(b"_INBOX.a", b"_INBOX.b", b"") == "core"
 
 
 def test_what_is_urgent() -> None:
