@@ -14,6 +14,8 @@ from eyot_sync.leaf.interest import LeafInterest
 from eyot_sync.leaf.outbox import LeafOutbox
 
 LANE_BYTES = 400
+CONTROL_BYTES = 200
+LIMITS = {"URGENT_BYTES_MAX": LANE_BYTES, "CONTROL_BYTES_MAX": CONTROL_BYTES, "_INTEREST_KEYS_PER_SLICE": 3}
 
 
 def make() -> LeafOutbox:
@@ -28,6 +30,24 @@ class Books:
         self.numbers = count()
         self.put = self.taken = 0
         self.waiting: dict[str, list[bytes]] = {}
+        self.control_waits: list[bytes] = []
+        self.interest_waits = 0
+
+    def control(self, sizes: list[int]) -> None:
+        for size in sizes:
+            frame = b"P%s\n" % (b"." * size)
+            if not self.control_waits or sum(map(len, self.control_waits)) + len(frame) <= CONTROL_BYTES:
+                self.control_waits.append(frame)
+            self.outbox.put_control(frame)
+
+    def interest(self, sizes: list[int]) -> None:
+        self.outbox.put_interest(b"".join(b"LS+ i%d\r\n" % next(self.numbers) for _ in sizes))
+        self.interest_waits += len(sizes)
+
+    def subscribe(self, sizes: list[int]) -> None:
+        for _ in sizes:
+            self.outbox.interest.add(b"s%d" % next(self.numbers))
+        self.interest_waits += len(sizes)
 
     def frames(self, lane: str, sizes: list[int]) -> list[bytes]:
         self.put += len(sizes)
@@ -67,7 +87,16 @@ class Books:
 
     def take(self, sizes: list[int]) -> None:
         taken = b"".join(self.outbox.take(max(1, sum(sizes)), handshake_done=True)).splitlines(keepends=True)
+        first, self.control_waits = self.control_waits, []
+        assert taken[: len(first)] == first, "what answers the peer leaves at once"
+        told = sum(line.startswith(b"LS+ ") for line in taken)
+        self.interest_waits -= told
+        taken = taken[len(first) + told :]
         self.taken += len(taken)
+        if self.interest_waits:
+            assert told
+            assert not taken, "messages wait for all interest"
+            return
         assert taken or not any(self.waiting.values()), "one message leaves, however large"
         for frame in taken:
             assert self.waiting[chr(frame[0])].pop(0) == frame
@@ -75,10 +104,14 @@ class Books:
     def check(self) -> None:
         waiting = [frame for frames in self.waiting.values() for frame in frames]
         assert self.outbox.waiting_bytes == sum(map(len, waiting))
-        assert bool(self.outbox) == self.outbox.has_messages == bool(waiting)
+        assert self.outbox.has_messages == bool(waiting)
+        assert self.outbox.has_control == bool(self.control_waits)
+        assert bool(self.outbox) == bool(waiting or self.control_waits or self.interest_waits)
 
 
-STEPS = ["message", "run", "urgent", "delivery", "deliveries", "chunks", "take", "take"]
+STEPS = ["message", "run", "urgent", "delivery", "deliveries", "chunks", "control", "interest", "subscribe"] + 3 * [
+    "take"
+]
 
 
 @given(
@@ -87,7 +120,7 @@ STEPS = ["message", "run", "urgent", "delivery", "deliveries", "chunks", "take",
     )
 )
 def test_each_message_leaves_in_order_or_is_counted(steps: list[tuple[str, list[int]]]) -> None:
-    with patch.object(module, "URGENT_BYTES_MAX", LANE_BYTES):
+    with patch.multiple(module, **LIMITS):
         books = Books()
         for step, sizes in steps:
             getattr(books, step)(sizes)
@@ -97,9 +130,12 @@ def test_each_message_leaves_in_order_or_is_counted(steps: list[tuple[str, list[
         outbox.drop_messages()
         assert outbox.lost_msgs == left
         assert books.put == books.taken + outbox.dropped_msgs + outbox.lost_msgs
-        assert not outbox
+        assert not outbox.has_messages
         assert outbox.waiting_bytes == 0
         books.waiting.clear()
+        books.control_waits = list(outbox._control)  # too much of it is dropped with the messages
+        while outbox:
+            books.take([50])
         books.message([10])
         books.take([50])
         books.check()
