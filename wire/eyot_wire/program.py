@@ -23,8 +23,9 @@ PREFIXES = ("NATS_", "EYOT_")
 def run_program(name: str, main: Callable[[], int], *, failed: int = 1) -> int:
     """Check the command line, run `main` and flush its output; return its exit status.
 
-    Return `INTERRUPTED`, silently, when SIGINT ends `main`. Return `CLOSED_PIPE`, silently, when the reader has closed the output (`eyot stream ls | head -1`). Return `failed`, after
-    one line on stderr, for any other OSError: a full disk below standard output, or a file that `main` cannot use.
+    Return `INTERRUPTED`, silently, when SIGINT ends `main`. Return `CLOSED_PIPE`, silently, when the reader has closed
+    the output (`eyot stream ls | head -1`). Return `failed`, after one line on stderr, for any other OSError: a full disk
+    below standard output, or a file that `main` cannot use.
     """
     if sys.stdout is None:  # the program was started with a closed descriptor 1
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - open as long as the program runs
