@@ -36,6 +36,8 @@ def test_handshake_in_order() -> None:
     session = soliciting(credentials=LeafCredentials(user="acc", password="secret"))
     assert session.data_to_send() == b""
     assert session.receive(first_info(), 0.1) == [UrlsDiscovered(("10.0.0.1:7422",))]
+    of_websocket = soliciting(websocket=True).receive(first_info(ws_connect_urls=["10.0.0.1:443"]), 0.1)
+    assert of_websocket == [UrlsDiscovered(("10.0.0.1:443",))]
     connect = sent_connect(session)
     assert connect == {
         "version": "2.12.0",
@@ -255,7 +257,7 @@ def test_message_larger_than_the_hub_takes_is_dropped_and_counted(of_server: int
 def test_headers_are_stripped_for_a_peer_without() -> None:
     session = soliciting()
     session.receive(first_info(headers=False, info_on_connect=False), 0.1)
-    session.data_to_send()
+    assert b'"headers":true' not in session.data_to_send(), "neither may the hub send any"
     session.sender.send(b"a", b"", b"NATS/1.0\r\nA: b\r\n\r\n", b"xy")
     assert session.data_to_send() == b"LMSG a 2\r\nxy\r\n"
 
