@@ -89,6 +89,18 @@ def test_messages_that_came_before_the_end_are_delivered() -> None:
     assert link.peer_interest.subs == {}
 
 
+def test_interest_told_again_is_one_subscription_with_the_last_weight() -> None:
+    fixture = Fixture()
+    link, _ = fixture.leaf()
+    before = len(list(fixture.account.subscriptions()))
+    for weight, counts in ((2, 2), (5, 5), (0, 1)):
+        fixture.send(link, b"LS+ p\r\nLS+ w g %d\r\n" % weight)
+        (group,) = fixture.account.route(b"w").groups
+        assert [member.weight for member in group.leaf_links] == [counts]
+    assert len(list(fixture.account.subscriptions())) == before + 2
+    assert [member.dest for member in fixture.account.route(b"p").leaf_links] == [link]
+
+
 @pytest.mark.parametrize("other", [b"LS+ d.>\r\n", b"LS+ d.x q 1\r\n", b""])
 def test_deliveries_that_wait_are_dropped_with_the_last_interest_in_them(other: bytes) -> None:
     fixture = Fixture()
