@@ -13,7 +13,7 @@ import trio
 from eyot_daemon.router.subscription import Kind, Origin, Subscription
 from offline_sync.journal import StreamEpoch, identify
 from offline_sync.model import Model, all_messages
-from offline_sync.node import Node
+from offline_sync.node import EPOCH_NS, Node
 
 _WITHIN_S = 10.0
 
@@ -22,7 +22,8 @@ _WITHIN_S = 10.0
 class Archive:
     """A backup: the chunks and the configuration that the server sent, and what is known of their content.
 
-    `numbers`: messages; `last_seq`: the stream's end; `lost`: what the stream had lost by then.
+    `numbers`: messages; `last_seq`: the stream's end; `lost`: what the stream had lost by then; `offset_s`: how far the
+    clock was ahead at least when they were stored.
     """
 
     epoch: StreamEpoch
@@ -32,6 +33,7 @@ class Archive:
     numbers: frozenset[int]
     last_seq: int
     lost: frozenset[int]
+    offset_s: float
 
 
 @dataclass
@@ -76,10 +78,18 @@ async def take(node: Node, name: str, model: Model) -> Archive | None:
     stream = node.stream(name)
     if not download.ended.is_set() or stream is None:
         return None
-    numbers = frozenset(identify(payload)[1] for _, payload in all_messages(stream))
-    lost = frozenset(model.journals[epoch].lost)
+    journal, log = model.journals[epoch], stream.log
+    seqs = {identify(payload)[1]: seq for seq, payload in all_messages(stream)}
+    stored = {n: message.ts_ns for n, seq in seqs.items() if (message := log.get(seq)) is not None}
     return Archive(
-        epoch, answer["config"], answer["state"], tuple(download.chunks), numbers, stream.log.committed_seq, lost
+        epoch,
+        answer["config"],
+        answer["state"],
+        tuple(download.chunks),
+        frozenset(seqs),
+        log.committed_seq,
+        frozenset(journal.lost),
+        min([(ts_ns - EPOCH_NS) / 1e9 - journal.published_at[n] for n, ts_ns in stored.items()], default=0.0),
     )
 
 

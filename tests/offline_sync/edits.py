@@ -9,7 +9,7 @@ from eyot_daemon.jetstream.sourcing.source_task import ORIGIN_BEHIND
 from offline_sync import archives
 from offline_sync.fleet import Fleet
 from offline_sync.layout import LIMITS, STREAM
-from offline_sync.model import skips
+from offline_sync.model import BELIEVED_S, skips
 
 
 async def remove_consumer(fleet: Fleet) -> None:
@@ -110,6 +110,8 @@ async def restore_stream(fleet: Fleet) -> None:
         return
     if node.clock.offset_s < 0:
         return  # what is newer than the last message copied is all that tells new from old then (decision 0007)
+    if node.clock.offset_s > taken.offset_s + BELIEVED_S:
+        return  # a backup does not tell that the clock was set since: the messages look older than they are
     held = model.numbers_in(node, stream)
     answer = await node.request(f"STREAM.DELETE.{stream}")
     fleet.say(f"{name} deletes {stream}: {_said(answer)}")
