@@ -16,8 +16,8 @@ from eyot_wire.conf import ConfError, ConfMap, ConfValue
 
 def read_permissions(block: Block) -> Permissions:
     """`publish`/`pub`/`import`, `subscribe`/`sub`/`export`, `allow_responses`."""
-    publish = _read_direction(block, "publish", "pub", "import")
-    subscribe = _read_direction(block, "subscribe", "sub", "export")
+    publish = _read_direction(block, "publish", "pub", "import", queues=False)
+    subscribe = _read_direction(block, "subscribe", "sub", "export", queues=True)
     responses = _read_responses(block)
     block.finish()
     if responses is not None and publish.allow is None:
@@ -52,19 +52,19 @@ def _read_subject(value: ConfValue, key: str, queues: bool) -> bytes:
     return b" ".join(parts)
 
 
-def _read_direction(block: Block, *keys: str) -> SubjectPermission:
+def _read_direction(block: Block, *keys: str, queues: bool) -> SubjectPermission:
     entry = block.entry(*keys)
     if entry is None:
         return SubjectPermission()
     if not isinstance(entry.value.value, ConfMap):
-        return SubjectPermission(allow=read_subjects(entry.value, entry.key, queues=True))
+        return SubjectPermission(allow=read_subjects(entry.value, entry.key, queues=queues))
     direction = block.nested(entry.value, entry.key)
     allow = direction.entry("allow")
     deny = direction.entry("deny")
     direction.finish()
     return SubjectPermission(
-        allow=None if allow is None else read_subjects(allow.value, allow.key, queues=True),
-        deny=() if deny is None else read_subjects(deny.value, deny.key, queues=True),
+        allow=None if allow is None else read_subjects(allow.value, allow.key, queues=queues),
+        deny=() if deny is None else read_subjects(deny.value, deny.key, queues=queues),
     )
 
 

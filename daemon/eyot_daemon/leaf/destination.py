@@ -59,13 +59,13 @@ class LinkDestination:
     def offer(self, subject: bytes, queue: bytes, weight: int, origin: InterestOrigin) -> None:
         """Announce a new subscription of the account, if it may cross the link."""
         session = self.session
-        if crosses(origin, session.peer, subject) and session.may_announce(subject, queue):
+        if crosses(origin, session.peer, subject) and session.may_announce(subject):
             session.add_interest(subject, queue, weight)
             self._mark_dirty()
 
     def withdraw(self, subject: bytes, queue: bytes, weight: int, origin: InterestOrigin) -> None:
         session = self.session
-        if crosses(origin, session.peer, subject) and session.may_announce(subject, queue):
+        if crosses(origin, session.peer, subject) and session.may_announce(subject):
             session.remove_interest(subject, queue, weight)
             self._mark_dirty()
 

@@ -4,7 +4,8 @@ A leaf link differs from a client in three points. A wildcard interest needs onl
 are filtered one by one afterwards). Subjects of the link machinery itself (`$LDS.` loop detection, gateway replies) are
 never checked as interest. And `$MQTT.` passes any allow list, though not a deny list.
 
-An entry `subject queue` in a subscribe list applies only to queue subscriptions of matching queue groups.
+An entry `subject queue` applies to clients only. On a link nats-server knows no queue group when it checks: the entry allows and
+denies nothing, and a list of such entries alone allows nothing.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class RuleChecker:
 
     def __init__(self, rule: SubjectRule) -> None:
         self.rule = rule
-        self._allow = None if rule.allow is None else tuple(_split(entry) for entry in rule.allow)
-        self._deny = tuple(_split(entry) for entry in rule.deny)
+        self._allow = None if rule.allow is None else _without_queues(rule.allow)
+        self._deny = _without_queues(rule.deny)
         self._open = self._allow is None and not self._deny
         self._memo: dict[bytes, bool] = {}
 
@@ -63,35 +64,27 @@ class RuleChecker:
             verdict = self._memo[subject] = self._check_message(subject)
         return verdict
 
-    def permits_interest(self, subject: bytes, queue: bytes = b"") -> bool:
-        """Return whether interest in this subject or pattern may be announced."""
+    def permits_interest(self, subject: bytes) -> bool:
+        """Return whether interest in this subject or pattern may be announced, of whatever queue group."""
         if self._open or subject.startswith(UNCHECKED_INTEREST):
             return True
-        if any(_speaks_of(entry_queue, queue) and is_subset(subject, entry) for entry, entry_queue in self._deny):
+        if any(is_subset(subject, entry) for entry in self._deny):
             return False
         if self._allow is None or subject.startswith(_MQTT):
             return True
-        return any(_speaks_of(entry_queue, queue) and overlaps(subject, entry) for entry, entry_queue in self._allow)
+        return any(overlaps(subject, entry) for entry in self._allow)
 
     def refuses_literal(self, subject: bytes) -> bool:
         """Return whether this is interest that can never be served: a literal subject that may not pass as a message."""
         return not self._open and is_literal(subject) and not self.permits(subject)
 
     def _check_message(self, subject: bytes) -> bool:
-        if any(not entry_queue and matches(entry, subject) for entry, entry_queue in self._deny):
+        if any(matches(entry, subject) for entry in self._deny):
             return False
         if self._allow is None or subject.startswith(_MQTT):
             return True
-        return any(matches(entry, subject) for entry, _ in self._allow)
+        return any(matches(entry, subject) for entry in self._allow)
 
 
-def _split(entry: bytes) -> tuple[bytes, bytes]:
-    subject, _, queue = entry.partition(b" ")
-    return subject, queue.strip()
-
-
-def _speaks_of(entry_queue: bytes, queue: bytes) -> bool:
-    """Return whether an entry applies: without queue to every subscription, with one only to matching queue groups."""
-    if not entry_queue:
-        return True
-    return bool(queue) and (entry_queue == queue or matches(entry_queue, queue))
+def _without_queues(entries: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    return tuple(entry for entry in entries if b" " not in entry)

@@ -20,9 +20,9 @@ class RuleSet(Struct, frozen=True):
     send: RuleChecker
     receive: RuleChecker
 
-    def may_announce(self, subject: bytes, queue: bytes) -> bool:
+    def may_announce(self, subject: bytes) -> bool:
         """Return whether to announce interest: not where messages could never arrive; replies under unchecked prefixes always."""
-        return subject.startswith(UNCHECKED_MESSAGES) or self.receive.permits_interest(subject, queue)
+        return subject.startswith(UNCHECKED_MESSAGES) or self.receive.permits_interest(subject)
 
 
 def open_rules() -> RuleSet:

@@ -370,9 +370,9 @@ class LeafSession:
     def remove_interest(self, subject: bytes, queue: bytes = b"", weight: int = 1) -> None:
         self.interest.remove(subject, queue, weight)
 
-    def may_announce(self, subject: bytes, queue: bytes = b"") -> bool:
+    def may_announce(self, subject: bytes) -> bool:
         """Return whether the rules allow to announce this interest."""
-        return self.rules.may_announce(subject, queue)
+        return self.rules.may_announce(subject)
 
     def may_send(self, subject: bytes) -> bool:
         """Return whether the link is open and its rules allow a message on this literal subject."""

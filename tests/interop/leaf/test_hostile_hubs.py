@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -110,6 +111,24 @@ def test_a_hostile_hub_harms_no_client(case: str, meeting: Meeting) -> None:
         assert link.outcome(3.0 if SAID[case][1] else 0.5) == SAID[case]
         client.send(b"PUB works 2\r\nok\r\n")
         assert b"MSG works 1 2\r\nok\r\n" in client.until(b"ok\r\n")
+        link.close()
+
+
+def test_permissions_of_queue_groups_have_no_effect(meeting: Meeting) -> None:
+    rules = {"allow": ["work", "work v1.*", "in.a q1", "other", "end"], "deny": ["other q1"]}
+    with RawClient(meeting.leaf.client_port, GOOD) as client:
+        client.send(b"SUB work v1.a 1\r\nSUB work v2 2\r\nSUB in.a q1 3\r\nSUB in.* q1 4\r\nSUB other q1 5\r\nPING\r\n")
+        client.until(b"PONG\r\n")
+        link = meeting.hub.accept(60)
+        link.greet(info_on_connect=True).until(rb"CONNECT [^\n]*\n")
+        link.greet(connect_info=True, **{"import": rules})
+        link.send(b"LS+ $LDS.hostile\r\nPING\r\n")
+        link.until(rb"PONG\r\n")
+        client.send(b"SUB end 6\r\n")  # announced after everything else
+        found = re.findall(rb"LS\+ ((?:work|in|other)\b[^\r]*)\r\n", link.until(rb"LS\+ end\r\n"))
+        assert set(found) == {b"work v1.a 1", b"work v2 1", b"other q1 1"}
+        link.send(b"LMSG in.a q1 1\r\nx\r\nLMSG end 1\r\ny\r\n")
+        assert b"MSG in.a" not in client.until(b"MSG end 6 1\r\ny\r\n")
         link.close()
 
 

@@ -24,6 +24,7 @@ leafnodes { listen: "127.0.0.1:%LEAF_PORT%", no_advertise: true }
 accounts { ACC: { users: [
     {user: good, password: good}
     {user: bad, password: bad, permissions: { publish: { deny: "secret.>" }, subscribe: { deny: "hidden.>" } }}
+    {user: queues, password: queues, permissions: { subscribe: { allow: ["work", "work v1.*", "in.a q1"] }}}
     REVOKED
 ] } }
 """
@@ -31,11 +32,11 @@ GOOD = b'{"verbose":false,"user":"good","pass":"good"}'
 _REVOKED = "{user: gone, password: gone}"
 
 
-def linked(data: bytes) -> Callable[[int], Peer]:
+def linked(data: bytes, user: str = "bad") -> Callable[[int], Peer]:
     """A peer that is linked properly and then sends this."""
 
     def play(port: int) -> Peer:
-        peer = Peer(port).linked()
+        peer = Peer(port, user=user).linked()
         peer.send(data)
         return peer
 
@@ -71,6 +72,7 @@ CASES: dict[str, Callable[[int], Peer]] = {
     "too large": linked(b"LMSG a 65537\r\n" + b"x" * 65537 + b"\r\n"),
     "forbidden message": linked(b"LMSG secret.a 1\r\nx\r\n"),
     "forbidden interest": linked(b"LS+ hidden.a\r\n"),
+    "interest allowed to a queue group": linked(b"LS+ work v2 1\r\nLS+ in.> q1 1\r\nLS+ in.a q1 1\r\n", "queues"),
 }
 
 
@@ -101,6 +103,7 @@ SAID = {
     "too large": "Maximum Payload Violation",
     "forbidden message": 'Permissions Violation for Publish to "secret.a"',
     "forbidden interest": 'Permissions Violation for Subscription to "hidden.a"',
+    "interest allowed to a queue group": 'Permissions Violation for Subscription to "in.a"',
 }
 
 

@@ -65,15 +65,14 @@ def test_interest_needs_only_overlap_and_deny_must_cover() -> None:
     assert not checker.permits_interest(b"in.secret.*")
 
 
-def test_queue_entries_speak_of_their_group_only() -> None:
-    checker = RuleChecker(SubjectRule(allow=(b"work v1.*", b"open"), deny=(b"open bad",)))
-    assert checker.permits_interest(b"work", b"v1.a")
-    assert not checker.permits_interest(b"work", b"v2")
+def test_entries_with_a_queue_group_have_no_effect() -> None:
+    checker = RuleChecker(SubjectRule(allow=(b"work v1.*", b"open", b"open v1.*"), deny=(b"open bad",)))
     assert not checker.permits_interest(b"work")
-    assert checker.permits_interest(b"open", b"good")
-    assert not checker.permits_interest(b"open", b"bad")
-    assert checker.permits(b"work")
+    assert not checker.permits(b"work")
+    assert checker.permits_interest(b"open")
+    assert checker.permits_interest(b">"), "overlaps the entry without a queue group"
     assert checker.permits(b"open")
+    assert not RuleChecker(SubjectRule(allow=(b"in.a q1",))).permits_interest(b"in.>")
 
 
 def test_verdicts_do_not_grow_without_bound() -> None:

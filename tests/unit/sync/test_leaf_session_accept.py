@@ -201,7 +201,7 @@ def test_jetstream_interest_of_a_leaf() -> None:
 def test_jetstream_requests_of_a_leaf_are_not_policed() -> None:
     session = established_hub()
     assert session.receive(b"LMSG $JS.API.INFO _INBOX.a 0\r\n\r\n", 1.0) == [LeafMsg(b"$JS.API.INFO", b"_INBOX.a")]
-    assert session.may_announce(b"$JS.API.>", b"")
+    assert session.may_announce(b"$JS.API.>")
 
 
 def test_subjects_the_leaf_asked_not_to_be_sent() -> None:
