@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from eyot_wire.digits import is_digits
+
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _OWN_CGROUP: Final = Path("/proc/self/cgroup")
 
 
 def memory_bytes(proc: Path = _OWN_CGROUP, cgroups: Path = _CGROUPS) -> int:
     """Bytes of memory that this process may use at most."""
-    limits = [int(text) for text in _of_groups("memory.max", proc, cgroups) if text.isdigit()]
+    limits = [int(text) for text in _of_groups("memory.max", proc, cgroups) if is_digits(text)]
     return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *limits])
 
 
@@ -29,7 +31,7 @@ def processors(proc: Path = _OWN_CGROUP, cgroups: Path = _CGROUPS) -> float:
 def _share(cpu_max: str) -> float | None:
     """Return the processors that `QUOTA PERIOD` leaves; None: no limit."""
     quota, _, period = cpu_max.partition(" ")
-    if not (quota.isdigit() and period.isdigit() and int(period)):
+    if not (is_digits(quota) and is_digits(period) and int(period)):
         return None
     return int(quota) / int(period)
 

@@ -14,6 +14,7 @@ from eyot_fleet.alerts import AlertLimits
 from eyot_fleet.errors import ConfigError
 from eyot_fleet.login import Login
 from eyot_fleet.web_options import WebOptions
+from eyot_wire.digits import parse_uint
 
 _TOKENS: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -110,9 +111,10 @@ class FleetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 def address(text: str, key: str) -> tuple[str, int]:
     """Return host and port of `HOST:PORT`. Raises ConfigError."""
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65_535:
+    number = parse_uint(port)
+    if not colon or number is None or number > 65_535:
         raise ConfigError(f"{key}: {text!r}: expected HOST:PORT, as in 127.0.0.1:8322")
-    return host.strip("[]"), int(port)
+    return host.strip("[]"), number
 
 
 def read_config(path: Path) -> FleetConfig:

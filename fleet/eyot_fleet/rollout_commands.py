@@ -13,6 +13,7 @@ from eyot_fleet.errors import FleetError
 from eyot_fleet.finite_range import FiniteRange
 from eyot_fleet.rollout import HALTED, ROLLED_BACK, RUNNING, Ring, RingProgress, Rollout, progress_of
 from eyot_fleet.show import moment, print_json, print_table
+from eyot_wire.digits import is_digits
 
 if TYPE_CHECKING:
     from eyot_fleet.desired import Group
@@ -71,7 +72,7 @@ def _ring(text: str) -> Ring:
 
 def _seconds(text: str) -> float:
     number, unit = text[:-1], text[-1:]
-    if unit not in _UNITS or not number.isascii() or not number.isdigit():
+    if unit not in _UNITS or not is_digits(number):
         raise FleetError(f"{text[:50]!r} is no time: give a number and s, m, h or d")
     return float(int(number[:12]) * _UNITS[unit])
 

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from eyot_fleet.errors import ConfigError
+from eyot_wire.digits import parse_uint
 
 VIEWER: Final = "viewer"
 OPERATOR: Final = "operator"
@@ -82,9 +83,10 @@ class WebOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def address(self) -> tuple[str, int]:
         """Return host and port to listen on. Raises ConfigError."""
         host, colon, port = self.listen.rpartition(":")
-        if not colon or not port.isdigit() or int(port) > 65535:
+        number = parse_uint(port)
+        if not colon or number is None or number > 65535:
             raise ConfigError(f"web.listen: {self.listen!r}: expected HOST:PORT")
-        return host.strip("[]") or "0.0.0.0", int(port)
+        return host.strip("[]") or "0.0.0.0", number
 
     def tls_context(self) -> ssl.SSLContext | None:
         """Return what the page is served with; None without a certificate. Raises ConfigError."""

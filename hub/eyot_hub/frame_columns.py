@@ -189,7 +189,7 @@ class FrameColumns:
         line = frame[: frame.index(b"\r\n")]
         tokens = line.split()
         sizes = 2 if tokens[0] == b"HMSG" else 1
-        if len(tokens) != 4 + sizes or not all(size.isdigit() for size in tokens[-sizes:]):
+        if len(tokens) != 4 + sizes or not all(bytes.isdigit(size) for size in tokens[-sizes:]):
             return False
         _, subject, _, reply = tokens[:4]
         ack = decode_ack_reply(reply)

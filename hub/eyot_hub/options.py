@@ -18,6 +18,7 @@ from eyot_hub.errors import OptionError
 from eyot_hub.jetstream import DEFAULT_PREFIX, NS_PER_S
 from eyot_hub.range_reader import DEFAULT_FETCH_BYTES, ReadOptions
 from eyot_wire import subject
+from eyot_wire.digits import is_digits
 from eyot_wire.go.duration import parse_duration_ns
 from eyot_wire.go.time import ns_to_rfc3339, rfc3339_to_ns
 
@@ -198,7 +199,7 @@ class _Given:
         if value is None:
             return default
         try:
-            seconds = parse_duration_ns(value + "s" if value.replace(".", "", 1).isdigit() else value) / NS_PER_S
+            seconds = parse_duration_ns(value + "s" if is_digits(value.replace(".", "", 1)) else value) / NS_PER_S
         except ValueError:
             raise OptionError(name, f"must be a duration such as 10s or 500ms, not {value!r}") from None
         if seconds <= 0:
@@ -219,7 +220,7 @@ def is_stream_name(name: str) -> bool:
 def _integer(text: str) -> int | None:
     """Return the value of decimal digits; None for another text, and for more digits than any option takes."""
     digits = text.lstrip("0") or text[:1]
-    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= _INT64_DIGITS else None
+    return int(digits) if is_digits(digits) and len(digits) <= _INT64_DIGITS else None
 
 
 def table_options(properties: Mapping[str, str]) -> dict[str, str] | None:

@@ -36,6 +36,7 @@ from eyot_store.pages.survey import DELETED_STREAMS, deleted_number
 from eyot_store.records.codec import RecordCodec
 from eyot_store.records.record import pack_u64, seal, unpack_u64, unseal
 from eyot_store.records.store_cipher import StoreCipher, new_store_cipher, unlock
+from eyot_wire.digits import parse_uint
 from eyot_wire.status import NO_ROOM
 
 FORMAT = 1
@@ -506,7 +507,7 @@ def gone(error: PageError) -> str:
 
 def is_newer(found: bytes) -> bool:
     """Return whether a later release has written the entry of the format: such a store is sound."""
-    return found.isdigit() and int(found) > FORMATS[-1]
+    return (parse_uint(found) or 0) > FORMATS[-1]
 
 
 def unknown_format(path: Path, found: bytes) -> StoreError:

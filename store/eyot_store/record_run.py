@@ -145,7 +145,7 @@ def _number(text: bytes) -> int | None:
     """Return the number in a header value; -1 without one, None for a malformed number or one too large for a sequence."""
     if not text:
         return -1
-    return int(text) if len(text) <= _DIGITS_MAX and text.isdigit() else None
+    return int(text) if len(text) <= _DIGITS_MAX and bytes.isdigit(text) else None
 
 
 def pub_acks(messages: Sequence[Message], head: bytes, seq: int) -> list[tuple[bytes, bytes]]:

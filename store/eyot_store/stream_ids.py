@@ -40,7 +40,7 @@ def recorded_id(txn: Any) -> int:
     """Return the id that is recorded for the next stream; 0: none that is sound."""
     found = txn.get(NEXT_ID_KEY)
     text = bytes(found) if found is not None else b""
-    return int(text) if text.isdigit() and len(text) <= _DIGITS_MAX else 0
+    return int(text) if bytes.isdigit(text) and len(text) <= _DIGITS_MAX else 0
 
 
 def put_next_id(txn: Any, value: int) -> None:

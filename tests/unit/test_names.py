@@ -1,4 +1,4 @@
-"""Names are the field's words: none of those that `docs/glossary.md` lists as not used.
+"""Names are the field's words: none of those that `docs/glossary.md` lists as not used. Digits are read in one way.
 
 Checked are names of modules, classes, functions, parameters, variables and attributes in Python and Cython, of the documents'
 files and of the Makefile's targets. In tests, the name of a test is a sentence and free; names of helpers and fixtures are not.
@@ -73,6 +73,8 @@ UNUSED_ALONE = frozenset({"_copies", "COPIES"})
 #: Functions whose names say neither what is done nor to what; as a state (`self._held`) some of these are clear.
 _VAGUE = re.compile(r"^\s*(?:async )?(?:def|cdef|cpdef)\b[^(=:#]*?\b(_fits|_held|_home|_placed|_say)\(", re.MULTILINE)
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
+#: Bytes have only the digits of ASCII: `bytes.isdigit(text)` says of what type its text is.
+_DIGIT_TEST = re.compile(r"(?<!\bbytes)\.is(?:digit|decimal|numeric)\b")
 _CYTHON = re.compile(r"^\s*(?:cdef|cpdef|def|class|ctypedef)\b[^(=:#]*?(\w+)\s*(?=[(=:\n])", re.MULTILINE)
 
 
@@ -123,6 +125,23 @@ def test_names_are_the_fields_words(folder: str) -> None:
         if path.suffix in {".py", ".pyx", ".pxd", ".pxi"}:
             found += [str(path.relative_to(TOP))] * bool(unused_words(path.stem)) + found_in(path)
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("folder", FOLDERS[:-1])
+def test_digits_are_those_of_ascii(folder: str) -> None:
+    """`str.isdigit` and its siblings accept what `int` refuses or nobody expects: `is_digits` or `parse_uint` reads text."""
+    found = []
+    for path in sorted((TOP / folder).rglob("*.p*")):
+        if path.suffix in {".py", ".pyx", ".pxi"} and path != TOP / "wire/eyot_wire/digits.py":
+            lines = enumerate(path.read_text().splitlines(), 1)
+            found += [f"{path.relative_to(TOP)}:{number} {line}" for number, line in lines if _DIGIT_TEST.search(line)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("text", ["a.isdigit()", "str.isdigit(a)", "map(str.isdecimal, a)", "a[1:].isnumeric()"])
+def test_tests_for_digits_are_found(text: str) -> None:
+    assert _DIGIT_TEST.search(text)
+    assert not _DIGIT_TEST.search("bytes.isdigit(a) and is_digits(b)")
 
 
 @pytest.mark.parametrize("folder", [*FOLDERS, "docs", "packaging", "systemd"])

@@ -168,7 +168,11 @@ class Publishes:
             if line.reply or line.header_size or not line.subject.startswith(prefix):
                 break
             numbers = line.subject[len(prefix) :].split(b".")
-            if len(numbers) != 5 or not all(number.isdigit() for number in numbers) or len(numbers[1]) > ACK_DIGITS_MAX:
+            if (
+                len(numbers) != 5
+                or not all(bytes.isdigit(number) for number in numbers)
+                or len(numbers[1]) > ACK_DIGITS_MAX
+            ):
                 break
             if pub.payload not in PLAIN_ACKS:
                 break

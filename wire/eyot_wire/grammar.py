@@ -145,7 +145,7 @@ def last_size(text: bytes) -> int:
 
 def parse_size(text: bytes) -> int:
     """Return a size of a control line; -1 for other text and for more than nine digits."""
-    return int(text) if text.isdigit() and len(text) <= SIZE_DIGITS_MAX else -1
+    return int(text) if bytes.isdigit(text) and len(text) <= SIZE_DIGITS_MAX else -1
 
 
 def bad_arguments(operation: str, argument: bytes) -> ProtocolError:

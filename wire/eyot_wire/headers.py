@@ -165,7 +165,7 @@ def _filtered(header: bytes, marks: tuple[bytes, ...], drop: Callable[[bytes], b
 def _status_line(line: bytes) -> tuple[int, str]:
     rest = line[len(VERSION) :].strip()
     code, _, description = rest.partition(b" ")
-    if len(code) != 3 or not code.isdigit():
+    if len(code) != 3 or not bytes.isdigit(code):
         # Not a status code: the whole text is description, as nats clients read it.
         return 0, rest.decode("utf-8", "surrogateescape")
     return int(code), description.strip().decode("utf-8", "surrogateescape")

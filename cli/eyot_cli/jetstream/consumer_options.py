@@ -16,6 +16,7 @@ from eyot_cli.values.moments import parse_moment
 from eyot_cli.values.numbers import INTEGER, at_least
 from eyot_cli.values.paths import FilePath
 from eyot_cli.values.sizes import size_bytes
+from eyot_wire.digits import parse_uint
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: Options of all three commands; members of the configuration by parameter.
@@ -142,8 +143,8 @@ def changed_consumer(before: dict[str, Any], given: dict[str, Any], *, replace: 
 
 def delivery(text: str) -> dict[str, Any]:
     """Return the members that say where a consumer begins. Raises BadParameter."""
-    if text.isdigit() and int(text) > 0:
-        return {"deliver_policy": "by_start_sequence", "opt_start_seq": int(text)}
+    if seq := parse_uint(text):
+        return {"deliver_policy": "by_start_sequence", "opt_start_seq": seq}
     if text in (*_POLICIES, "last_per_subject"):
         return {"deliver_policy": _POLICIES.get(text, text)}
     try:

@@ -21,6 +21,7 @@ from eyot_cli.jetstream.stored import Silence
 from eyot_cli.jetstream.stream_info import info_of
 from eyot_cli.terminal.failure import Failure
 from eyot_cli.values.moments import as_text
+from eyot_wire.digits import is_digits
 from eyot_wire.go.time import rfc3339_to_ns
 
 #: Messages of one request, and their bytes.
@@ -135,7 +136,7 @@ def _delivered(answer: Msg) -> Msg:
     subject = headers.pop("Nats-Subject", "")
     for name in ("Nats-Last-Sequence", "Nats-UpTo-Sequence"):
         headers.pop(name, None)
-    if not (seq.isdecimal() and subject):
+    if not (is_digits(seq) and subject):
         raise Failure("malformed answer of the server: no Nats-Sequence or Nats-Subject")
     reply = f"$JS.ACK.{stream}.direct.1.{seq}.{seq}.{rfc3339_to_ns(when)}.{pending or 0}"
     return Msg(answer._client, subject=subject, reply=reply, data=answer.data, headers=headers or None)

@@ -11,6 +11,7 @@ from nats.aio.client import Client
 from eyot_cli.connection.target import Target
 from eyot_cli.jetstream.api import ask
 from eyot_cli.terminal.failure import Failure
+from eyot_wire.digits import parse_uint
 from eyot_wire.jetstream.stream import StreamInfo
 from eyot_wire.jetstream.struct import InvalidJson, decode
 
@@ -26,7 +27,7 @@ def info_of(found: dict[str, Any]) -> StreamInfo:
 def needed_level(metadata: Mapping[str, str] | None) -> int:
     """Return the level of the JetStream API that a stream or consumer needs, as the server notes it in the metadata."""
     text = (metadata or {}).get("_nats.req.level", "0")
-    return int(text) if text.isdecimal() else 0
+    return parse_uint(text) or 0
 
 
 async def every_stream(

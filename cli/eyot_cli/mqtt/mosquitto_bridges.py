@@ -12,6 +12,7 @@ from typing import Final
 
 from eyot_cli.mqtt.conf_text import Block, Quoted
 from eyot_cli.mqtt.mosquitto_conf import Line, Section
+from eyot_wire.digits import is_digits, parse_uint
 from eyot_wire.mqtt import topics
 
 Tell = Callable[..., None]
@@ -114,8 +115,9 @@ class _Conversion:
         version = self._get("bridge_protocol_version")
         block.put("protocol_version", Quoted(_VERSIONS.get("" if version is None else version.value, "3.1.1")))
         keepalive = self._get("keepalive_interval")
-        if keepalive is not None and keepalive.value.isdigit() and int(keepalive.value) >= _KEEPALIVE_LEAST:
-            block.put("keep_alive", int(keepalive.value))
+        seconds = None if keepalive is None else parse_uint(keepalive.value)
+        if seconds is not None and seconds >= _KEEPALIVE_LEAST:
+            block.put("keep_alive", seconds)
 
     def _put_tls(self, block: Block, *, secure: bool) -> None:
         tls = Block()
@@ -201,6 +203,6 @@ _KNOWN: Final = frozenset(
 def _url(address: str, *, secure: bool) -> str:
     scheme = "mqtts" if secure else "mqtt"
     host, colon, port = address.rpartition(":")
-    if not colon or not port.isdigit() or (":" in host and not host.endswith("]")):
+    if not colon or not is_digits(port) or (":" in host and not host.endswith("]")):
         host, port = address, str(_PORTS["mqtt"])  # mosquitto's port, with TLS too
     return f"{scheme}://{f'[{host}]' if ':' in host and not host.startswith('[') else host}:{port}"

@@ -21,6 +21,7 @@ from eyot_cli.mqtt.mosquitto_users import (
     permissions_of,
     read_passwords,
 )
+from eyot_wire.digits import parse_uint
 
 ANONYMOUS: Final = "anonymous"
 NOBODY: Final = "nobody"
@@ -140,10 +141,11 @@ class Importer:
         if key in ("port", "bind_address", "protocol", *_SECURITY):
             return  # read where they belong
         if key == "max_connections":
-            if value.isdigit() and int(value):  # 0 is no limit, and at eyotd nobody
-                self._top.put("max_connections", int(value), "of all clients, those of NATS too")
+            if count := parse_uint(value):  # 0 is no limit, and at eyotd nobody
+                self._top.put("max_connections", count, "of all clients, those of NATS too")
         elif key == "max_topic_alias":
-            self._bounds.put("max_topic_alias", int(value) if value.isdigit() else Quoted(value))
+            number = parse_uint(value)
+            self._bounds.put("max_topic_alias", Quoted(value) if number is None else number)
         elif key == "max_qos" and value == "1":
             self._mqtt.put("reject_qos2_publish", True)
             self._mqtt.put("downgrade_qos2_subscribe", True)
@@ -273,18 +275,19 @@ class _Setting(NamedTuple):
 
 
 def _count(text: str) -> int | None:
-    return int(text) if text.isdigit() and int(text) else None
+    return parse_uint(text) or None
 
 
 def _window(text: str) -> int | None:
-    return min(int(text) or 65_535, 65_535) if text.isdigit() else None
+    number = parse_uint(text)
+    return None if number is None else min(number or 65_535, 65_535)
 
 
 def _expiry(text: str) -> int | None:
     """Return a duration of mosquitto (`2w`: hours, days, weeks, months, years) in seconds."""
     units = {"h": 3600, "d": 86_400, "w": 7 * 86_400, "m": 30 * 86_400, "y": 365 * 86_400}
-    number, unit = text[:-1], text[-1:].lower()
-    return int(number) * units[unit] if number.isdigit() and int(number) and unit in units else None
+    number, unit = parse_uint(text[:-1]), text[-1:].lower()
+    return number * units[unit] if number and unit in units else None
 
 
 _NO_BOUND: Final = "nothing is unlimited here: the default of the reference applies"
@@ -296,7 +299,7 @@ _SETTINGS: Final = {
     "max_packet_size": _Setting(
         "bounds",
         "max_packet_size",
-        lambda text: int(text) if text.isdigit() and int(text) >= 1024 else None,
+        lambda text: number if (number := parse_uint(text) or 0) >= 1024 else None,
         otherwise="must be at least 1024 bytes here",
     ),
     "max_inflight_messages": _Setting("mqtt", "max_ack_pending", _window),
@@ -307,7 +310,7 @@ _SETTINGS: Final = {
         "of all clients, those of NATS too",
         "nothing is unlimited here: max_payload is 1 MiB unless it is set",
     ),
-    "sys_interval": _Setting("bounds", "sys_interval", lambda text: int(text) if text.isdigit() else None),
+    "sys_interval": _Setting("bounds", "sys_interval", parse_uint),
     "persistent_client_expiration": _Setting("bounds", "session_expiry_max", _expiry),
 }
 

@@ -14,6 +14,7 @@ from eyot_cli.trust.session import Session
 from eyot_cli.trust.sharing import account_key, find_export
 from eyot_cli.trust.store import body
 from eyot_cli.trust.values import parse_time, show_time
+from eyot_wire.digits import parse_uint
 from eyot_wire.quoting import printable
 from eyot_wire.trust.nkey import is_public
 
@@ -34,7 +35,8 @@ def _at(text: str | None) -> int:
     """Return the time of `--at`: seconds since the epoch, a date, or a span; now without one."""
     if text is None or text == "0":
         return int(time.time())
-    return int(text) if text.isdigit() else parse_time(text, time.time())
+    seconds = parse_uint(text)
+    return parse_time(text, time.time()) if seconds is None else seconds
 
 
 def _user_key(session: Session, account: str, name: str | None, key: str | None) -> str:

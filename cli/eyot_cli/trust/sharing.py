@@ -18,6 +18,7 @@ from eyot_cli.trust.store import body
 from eyot_cli.trust.tokens import find_token
 from eyot_cli.trust.values import parse_duration
 from eyot_cli.values.numbers import INTEGER
+from eyot_wire.digits import parse_uint
 from eyot_wire.quoting import printable
 from eyot_wire.trust.covering import covers
 from eyot_wire.trust.jwt import JwtError
@@ -104,9 +105,10 @@ def _apply_export(export: dict[str, Any], flags: dict[str, Any]) -> None:
 def _sampling(text: str) -> int | str:
     if text.lower() in ("header", "headers"):
         return "headers"
-    if not text.isdigit() or not 1 <= int(text) <= 100:
+    percentage = parse_uint(text)
+    if percentage is None or not 1 <= percentage <= 100:
         raise Failure(f"{printable(text)} is no sampling: write a percentage from 1 to 100, or header")
-    return int(text)
+    return percentage
 
 
 @click.command("export", cls=TrustCommand)

@@ -22,6 +22,7 @@ from eyot_daemon.config.reader import Block, expect_array, expect_string, wrong_
 from eyot_daemon.config.users_read import read_users
 from eyot_wire import subject
 from eyot_wire.conf import ConfEntry, ConfError, ConfMap, ConfValue
+from eyot_wire.digits import parse_uint
 from eyot_wire.trust import nkey
 
 _RESPONSE_TYPES: dict[str, ResponseType] = {
@@ -100,8 +101,8 @@ def _trace(block: Block) -> tuple[bytes, int]:
 def _percent(entry: ConfEntry) -> int:
     value = entry.value.value
     if isinstance(value, str):
-        digits = value.strip().removesuffix("%")
-        value = int(digits) if digits.isdecimal() else value
+        number = parse_uint(value.strip().removesuffix("%"))
+        value = value if number is None else number
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 100:
         raise ConfError("expected a percentage from 1 to 100", entry.value.position, entry.key)
     return value

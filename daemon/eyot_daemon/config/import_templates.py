@@ -35,7 +35,7 @@ def stream_template(imported: ImportOptions) -> bytes:
 
 def is_reference(token: bytes) -> bool:
     """Return whether a destination token refers to a token of the source: `$1`, `{{wildcard(1)}}`."""
-    return (token[:1] == b"$" and token[1:].isdigit()) or token[:2] == b"{{"
+    return (token[:1] == b"$" and bytes.isdigit(token[1:])) or token[:2] == b"{{"
 
 
 def pattern_of(template: bytes) -> bytes:

@@ -21,6 +21,7 @@ from eyot_daemon.config.tls_read import read_tls
 from eyot_daemon.config.users_read import read_leaf_users, refuse_proxy_required
 from eyot_sync.leaf.compression import ACCEPT, AUTO, BEST, BETTER, FAST, NOT_SUPPORTED, OFF, THRESHOLDS_S
 from eyot_wire.conf import ConfEntry, ConfError, ConfMap, ConfValue
+from eyot_wire.digits import parse_uint
 from eyot_wire.go.duration import parse_duration_ns
 from eyot_wire.trust import nkey
 
@@ -107,9 +108,10 @@ def _read_min_version(block: Block) -> str:
     if not version:
         return ""
     parts = version.removeprefix("v").split("-")[0].split(".")
-    if len(parts) != 3 or not all(part.isdecimal() for part in parts):
+    numbers = [number for number in map(parse_uint, parts) if number is not None]
+    if len(parts) != 3 or len(numbers) != 3:
         raise block.error(f'invalid leafnode\'s minimum version "{version}"', *keys)
-    if tuple(map(int, parts)) < (2, 8, 0):
+    if numbers < [2, 8, 0]:
         raise block.error("the minimum version should be at least 2.8.0", *keys)
     return ".".join(parts)
 

@@ -6,6 +6,7 @@ from eyot_daemon.config.accounts import MappingDestination, MappingOptions
 from eyot_daemon.config.reader import Block, expect_integer, expect_string, wrong_type
 from eyot_wire import subject
 from eyot_wire.conf import ConfEntry, ConfError, ConfMap, ConfValue
+from eyot_wire.digits import parse_uint
 from eyot_wire.mapping import Mapping, WeightedDest
 from eyot_wire.transform import TransformError
 
@@ -53,8 +54,8 @@ def _read_weight(block: Block, destination: str) -> int:
     if entry is None:
         raise block.error(f'missing weight for mapping destination "{destination}"', "weight")
     if isinstance(entry.value.value, str):
-        digits = expect_string(entry.value, entry.key).strip().removesuffix("%")
-        weight = int(digits) if digits.isdecimal() else -1
+        number = parse_uint(expect_string(entry.value, entry.key).strip().removesuffix("%"))
+        weight = -1 if number is None else number
     else:
         weight = expect_integer(entry.value, entry.key)
     if not 0 <= weight <= 100:

@@ -12,9 +12,12 @@ from datetime import datetime
 
 from eyot_daemon.config.profile import STANDARD
 from eyot_wire.conf import ConfEntry, ConfError, ConfMap, ConfValue, Position
+from eyot_wire.digits import is_digits
 from eyot_wire.go.duration import parse_duration_ns
 
 PORT_MAX = 65_535
+# More digits are beyond every size, leading zeros or not: `int` itself refuses more than 4,300.
+_SIZE_DIGITS_MAX = 100
 
 
 class Reading:
@@ -316,8 +319,10 @@ def expect_size(value: ConfValue, key: str) -> int:
         number = value.value
     elif isinstance(value.value, str):
         digits, factor = _split_size(value.value)
-        if not digits.removeprefix("-").isdecimal():
+        if not is_digits(digits.removeprefix("-")):
             raise ConfError("expected a size: digits, and K, M, G or T", value.position, key)
+        if len(digits) > _SIZE_DIGITS_MAX:
+            raise ConfError("this size is out of range", value.position, key)
         number = int(digits) * factor
     else:
         raise wrong_type("a size", value, key)

@@ -17,6 +17,7 @@ from eyot_sync.policy.policy import (
 )
 from eyot_sync.policy.windows import Window, parse_window
 from eyot_wire.conf import ConfError, ConfValue
+from eyot_wire.digits import parse_uint
 
 #: Less than this a month is a mistake in the unit: the handshakes of a day cost more.
 _BUDGET_MIN = 64 * 1024
@@ -105,9 +106,10 @@ def _read_address(block: Block) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         return text.strip("[]"), LEAF_PORT_DEFAULT
-    if not port.isdecimal():
+    number = parse_uint(port)
+    if number is None:
         raise block.error("expected host:port", "url")
-    return host.strip("[]"), int(port)
+    return host.strip("[]"), number
 
 
 def _read_metered(block: Block | None) -> MeteredPolicy | None:

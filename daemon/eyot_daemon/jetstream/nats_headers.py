@@ -54,7 +54,7 @@ def nats_fields(header: bytes) -> dict[bytes, bytes]:
 
 def parse_seq(text: bytes) -> int:
     """Return a sequence as text; NO_SEQ when it is none."""
-    return int(text) if text.isdigit() and len(text) <= 20 else NO_SEQ
+    return int(text) if bytes.isdigit(text) and len(text) <= 20 else NO_SEQ
 
 
 def level_is_offered(header: bytes, level: int = API_LEVEL) -> bool:
@@ -79,7 +79,7 @@ def parse_ttl(value: bytes) -> int:
     """
     if value.lower() == b"never":
         return NEVER
-    if value.isdigit() and value != b"0":
+    if bytes.isdigit(value) and value != b"0":
         return int(value) * NS_PER_S
     ttl_ns = parse_duration_ns(value.decode("ascii"))
     if ttl_ns < _TTL_NS_MIN:

@@ -10,6 +10,8 @@ import socket
 import time
 from collections.abc import Mapping
 
+from eyot_wire.digits import parse_uint
+
 
 class Notifier:
     """Sends states to NOTIFY_SOCKET. Sending never blocks and never fails the daemon."""
@@ -67,6 +69,6 @@ class Notifier:
 def _watchdog_s(env: Mapping[str, str]) -> float:
     """Return WATCHDOG_USEC in seconds; 0 if it is missing or belongs to another process."""
     usec, pid = env.get("WATCHDOG_USEC", ""), env.get("WATCHDOG_PID", "")
-    if not usec.isdecimal() or (pid and pid != str(os.getpid())):
+    if pid and pid != str(os.getpid()):
         return 0.0
-    return int(usec) / 1e6
+    return (parse_uint(usec) or 0) / 1e6

@@ -11,6 +11,7 @@ from typing import Protocol
 import trio
 
 from eyot_daemon.process.reload_answer import ReloadAnswer, SignalError
+from eyot_wire.digits import is_digits, parse_uint
 
 log = logging.getLogger("eyot")
 
@@ -23,6 +24,8 @@ _SPOKEN = {
     signal.SIGUSR1: "user defined signal 1",
     signal.SIGUSR2: "user defined signal 2",
 }
+# The kernel's type for a process id; `os.kill` raises OverflowError for a larger number.
+_PID_MAX = 2**31 - 1
 _COMMANDS = {
     "stop": signal.SIGKILL,
     "quit": signal.SIGINT,
@@ -88,14 +91,15 @@ def _pid(target: str) -> int:
     """Return a pid: given, from a file, or of the only eyotd on this machine."""
     if target:
         text = target
-        if not target.isdecimal():
+        if not is_digits(target):
             try:
                 text = Path(target).read_text().strip()
             except OSError as error:
                 raise SignalError(f"cannot read pid file {target}: {error.strerror}") from None
-        if not text.isdecimal():
+        pid = parse_uint(text)
+        if pid is None or pid > _PID_MAX:
             raise SignalError(f'invalid pid: "{text}"')
-        return int(text)
+        return pid
     running = _running()
     if not running:
         raise SignalError("no eyotd processes running")

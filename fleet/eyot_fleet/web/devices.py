@@ -13,6 +13,7 @@ from eyot_fleet.device_record import DeviceRecord
 from eyot_fleet.web.answers import json_answer, refusal
 from eyot_fleet.web.backend import Day, Freshness
 from eyot_fleet.web.views import Row, row_of
+from eyot_wire.digits import is_digits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,6 +154,6 @@ def _number(asked: dict[str, str], name: str, otherwise: int) -> int:
     text = asked.get(name, "")
     if not text:
         return otherwise
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
+    if not is_digits(text) or len(text) > 9:
         raise QueryError(f"{name}: expected a number")
     return int(text)

@@ -24,6 +24,7 @@ from eyot_fleet.web.trust_commands import TrustCommands
 from eyot_serving.browsers import is_own_name
 from eyot_serving.http_server import serve
 from eyot_serving.listen_address import listen_address
+from eyot_wire.digits import parse_uint
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -148,11 +149,11 @@ class Site:
         return refusal(404, "there is no such address")
 
     async def _audited(self, request: HttpRequest) -> HttpResponse:
-        count = request.query.get("count", "100")
-        if not count.isascii() or not count.isdigit() or not 1 <= int(count[:6]) <= AUDIT_LINES_MAX:
+        count = parse_uint(request.query.get("count", "100"))
+        if count is None or not 1 <= count <= AUDIT_LINES_MAX:
             return refusal(400, f"count: 1 to {AUDIT_LINES_MAX}")
         try:
-            lines = await self._backend.audited(int(count), request.query.get("device", ""))
+            lines = await self._backend.audited(count, request.query.get("device", ""))
         except FleetError as error:
             return refusal(503, str(error))
         return json_answer({"lines": lines})

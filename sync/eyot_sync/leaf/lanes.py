@@ -21,7 +21,7 @@ def delivered_stream(reply: bytes) -> bytes:
         if len(tokens) < 9:
             return b""
         # In the short form the ninth token is the last, a number; the long form has the domain and the account in front.
-        return tokens[2] if tokens[8].partition(b"@")[0].isdigit() else tokens[4]
+        return tokens[2] if bytes.isdigit(tokens[8].partition(b"@")[0]) else tokens[4]
     if reply.startswith(_FLOW_CONTROL):
         tokens = reply.split(b".")
         return tokens[2] if len(tokens) == 5 else tokens[4] if len(tokens) == 7 else b""

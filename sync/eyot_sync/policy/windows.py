@@ -13,6 +13,8 @@ from datetime import datetime, time, timedelta, tzinfo
 
 from msgspec import Struct
 
+from eyot_wire.digits import is_digits
+
 DAY_NAMES = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 EVERY_DAY = frozenset(range(7))
 _MINUTES = 24 * 60
@@ -127,7 +129,7 @@ def _minutes_of(text: str) -> tuple[int, int]:
 
 def _minute(text: str) -> int:
     hours, colon, minutes = text.partition(":")
-    if not (colon and hours.isdecimal() and minutes.isdecimal() and len(hours) <= 2 and len(minutes) == 2):
+    if not (colon and is_digits(hours) and is_digits(minutes) and len(hours) <= 2 and len(minutes) == 2):
         raise ValueError(_EXPECTED)
     found = int(hours) * 60 + int(minutes)
     if int(minutes) > 59 or found > _MINUTES:

@@ -95,6 +95,16 @@ MISTAKES = [
         'subject "a..b" is not a valid subject',
     ),
     (
+        'authorization { users: [{user: u, password: p, permissions: {publish: "a q"}}] }',
+        "1:71",
+        "publish",
+        'subject "a q" is not a valid subject',
+    ),
+    ('jetstream { max_file_store: "²K" }', "1:29", "max_file_store", "expected a size"),
+    pytest.param(
+        "jetstream { max_file_store: '" + "9" * 5000 + "' }", "1:29", "max_file_store", "out of range", id="digits"
+    ),
+    (
         "authorization { users [{user: a, permissions: {subscribe: 3}}] }",
         "1:59",
         "subscribe",

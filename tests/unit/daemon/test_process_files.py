@@ -274,6 +274,7 @@ def test_signals_that_cannot_be_sent(tmp_path: Path) -> None:
     for command, words in (
         ("foo", 'unknown signal "foo"'),
         ("reload=99999999", "no such process"),
+        ("reload=99999999999", 'invalid pid: "99999999999"'),
         (f"reload={tmp_path}/none.pid", "cannot read pid file"),
         (f"reload={tmp_path}/bad.pid", 'invalid pid: "x"'),
     ):

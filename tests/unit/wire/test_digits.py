@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from eyot_wire.digits import UINT64_MAX, parse_uint
+from eyot_wire.digits import UINT64_MAX, is_digits, parse_uint
 
 
 @pytest.mark.parametrize(("text", "number"), [("0", 0), ("007", 7), (str(UINT64_MAX), UINT64_MAX)])
 def test_numbers(text: str, number: int) -> None:
     assert parse_uint(text) == number
     assert parse_uint(text.encode()) == number
+    assert is_digits(text)
+    assert is_digits(text.encode())
 
 
 @pytest.mark.parametrize(
@@ -19,3 +21,10 @@ def test_numbers(text: str, number: int) -> None:
 def test_what_is_none(text: str) -> None:
     assert parse_uint(text) is None
     assert parse_uint(text.encode()) is None
+
+
+@pytest.mark.parametrize("text", ["", "+1", " 1", "\u0661", "\u00b2", "1\u00b2"])
+def test_what_is_no_digits(text: str) -> None:
+    assert not is_digits(text)
+    assert not is_digits(text.encode())
+    assert is_digits("9" * 5000)

@@ -6,6 +6,7 @@ import tarfile
 from typing import NamedTuple
 
 from eyot_wire.archive.errors import ArchiveError, UnexpectedContent
+from eyot_wire.digits import is_digits
 
 BLOCK = 512
 END = bytes(2 * BLOCK)
@@ -50,7 +51,7 @@ def decode_pax(data: bytes) -> dict[str, str]:
     records: dict[str, str] = {}
     while data:
         digits, _, _ = data.partition(b" ")
-        size = int(digits) if digits.isdigit() and len(digits) < 8 else 0
+        size = int(digits) if bytes.isdigit(digits) and len(digits) < 8 else 0
         record = data[len(digits) + 1 : size]
         name, equals, value = record[:-1].partition(b"=")
         if size > len(data) or not record.endswith(b"\n") or not equals:
@@ -63,7 +64,7 @@ def decode_pax(data: bytes) -> dict[str, str]:
 def renamed(member: Member, records: dict[str, str]) -> Member:
     """Return `member` with name and size from its extended header. Raises ArchiveError."""
     size = records.get("size", str(member.size))
-    if not size.isdecimal() or len(size) > 18 or any(name.startswith("GNU.sparse") for name in records):
+    if not is_digits(size) or len(size) > 18 or any(name.startswith("GNU.sparse") for name in records):
         raise ArchiveError("archive/tar: invalid tar header")
     return Member(records.get("path", member.name), int(size), False)
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+from eyot_wire.digits import is_digits
+
 INT_MAX = 2**63 - 1
 INT_MIN = -(2**63)
 
@@ -17,6 +19,8 @@ _INTEGER = re.compile(r"(-?[0-9]+)([kmgtpe](?:b|i|ib)?)?", re.IGNORECASE)
 _FLOAT = re.compile(r"-?[0-9]+\.[0-9]+")
 _BROKEN_NUMBER = re.compile(r"-(?![0-9]).*|\.[0-9].*|-?[0-9]+\.|-?[0-9]+\.[0-9]+[kmgtpe](?:b|i|ib)?", re.IGNORECASE)
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+# More digits are refused, leading zeros or not: `int` itself refuses more than 4,300.
+_DIGITS_MAX = 100
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
 
 
@@ -34,15 +38,16 @@ def suffix_factor(suffix: str) -> int:
 def parse_scalar(word: str) -> bool | int | float | str | datetime:
     """Convert `word` to its value. Raises ValueError for a malformed number or one beyond 64 bits."""
     first = word[:1]
-    if first.isdecimal() or first in "-.":
+    if is_digits(first) or first in "-.":
         return _parse_number(word)
     return _BOOLS.get(word.lower(), word)
 
 
 def _parse_number(word: str) -> int | float | str | datetime:
     if matched := _INTEGER.fullmatch(word):
-        number = int(matched[1]) * suffix_factor(matched[2] or "")
-        if not INT_MIN <= number <= INT_MAX:
+        digits = matched[1]
+        number = int(digits[:_DIGITS_MAX]) * suffix_factor(matched[2] or "")
+        if len(digits) > _DIGITS_MAX or not INT_MIN <= number <= INT_MAX:
             raise ValueError("this integer is out of the range of 64 bits")
         return number
     if _FLOAT.fullmatch(word):

@@ -7,6 +7,8 @@ Go's zero time `0001-01-01T00:00:00Z` means "never"; it is 0 here, since no stor
 import re
 from datetime import UTC, datetime, timedelta
 
+from eyot_wire.digits import is_digits
+
 NS_PER_S = 1_000_000_000
 ZERO_TIME = "0001-01-01T00:00:00Z"
 
@@ -61,7 +63,7 @@ def parse_words(text: str) -> str:
         if found is None:
             rest = _quoted(text[at:])
             return f'parsing time "{_quoted(text)}" as "2006-01-02T15:04:05Z07:00": cannot parse "{rest}" as "{name}"'
-        if name.isdigit():
+        if is_digits(name):
             parts.append(int(found[0][:4] if name == "2006" else found[0][:2]))
             limits = {"01": ("month", 1, 12), "15": ("hour", 0, 23), "04": ("minute", 0, 59), "05": ("second", 0, 59)}
             what, low, high = limits.get(name, ("", 0, 9999))

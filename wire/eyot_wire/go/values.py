@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import inspect
 
+from eyot_wire.digits import is_digits
 from eyot_wire.go.json import Node
 from eyot_wire.go.time import parse_words
 
@@ -126,7 +127,7 @@ class _Filler:
             raise self._unfit(node.kind, go, path)
         low, high = _INT_RANGES.get(go, _INT64)
         digits: str = node.value
-        sound = len(digits) <= _DIGITS_MAX and digits.lstrip("-").isdigit() and not (low == 0 and digits[0] == "-")
+        sound = len(digits) <= _DIGITS_MAX and is_digits(digits.lstrip("-")) and not (low == 0 and digits[0] == "-")
         if not sound or not low <= int(digits) <= high:
             raise self._unfit(f"number {digits}", go, path)
         return int(digits)

@@ -55,7 +55,7 @@ def decode_ack_reply(reply: bytes) -> AckReply | None:
     else:
         return None
     numbers = tokens[at + 2 : at + 7]
-    if not b"".join(numbers).isdigit():
+    if not bytes.isdigit(b"".join(numbers)):
         return None
     try:
         # msgspec reads five numbers in the time in which int() reads three.

@@ -116,7 +116,7 @@ def read_run(
         if len(tokens) != 9 or tokens[3] != consumer or tokens[4] != b"1":
             break
         left, mark, subject = tokens[8].partition(b"@")
-        if not (mark and left.isdigit() and tokens[5].isdigit() and tokens[6].isdigit() and tokens[7].isdigit()):
+        if not (mark and all(map(bytes.isdigit, (left, *tokens[5:8])))):
             break
         seq, ts_ns, more = int(tokens[5]), int(tokens[7]), int(left)
         if int(tokens[6]) != consumer_seq + taken + 1 or not last_seq < seq or max(seq, ts_ns, more) > _NUMBER_MAX:

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Final
 from urllib.parse import urlsplit
 
+from eyot_wire.digits import is_digits
 from eyot_wire.pattern_set import TooManySteps
 from eyot_wire.quoting import quoted
 from eyot_wire.trust import nkey
@@ -370,7 +371,7 @@ def _ends_open(text: str) -> bool:
 def _reference(token: str) -> int | None:
     """Return the number in `$3`; None for other tokens."""
     digits = token[2:] if token[1:2] in ("+", "-") else token[1:]
-    if token[:1] != "$" or not (digits.isascii() and digits.isdigit()) or len(digits) > 9:
+    if token[:1] != "$" or not is_digits(digits) or len(digits) > 9:
         return None
     return int(token[1:])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -158,7 +159,7 @@ def _stage(places: Places, offer: rules.Offer) -> Path:
 def _check_room(places: Places, dpkg: Dpkg, staged: Path) -> None:
     """Refuse an upgrade that would fill the disk: dpkg unpacks beside what is installed, and the present package is kept. Raises Refused."""
     kibibytes = dpkg.field(staged, "Installed-Size")
-    unpacked = int(kibibytes) * 1024 if kibibytes.isdigit() else 8 * staged.stat().st_size
+    unpacked = int(kibibytes) * 1024 if re.fullmatch("[0-9]{1,15}", kibibytes) else 8 * staged.stat().st_size
     for folder in (places.state, dpkg.root / "usr"):
         free = shutil.disk_usage(folder).free
         if free < unpacked + _ROOM:

@@ -435,9 +435,9 @@ class PushDelivery(Delivery):
             self.confirmed_sseq = max(self.confirmed_sseq, seq)
             self._downstream.confirmed(self._hidden, seq)
         if self._flow_acks:
-            last = headers.get(header, LAST_STREAM) or b""
-            if last.isdigit() and len(last) <= 20:
-                self._acks.received_up_to(int(last))
+            last = parse_uint(headers.get(header, LAST_STREAM) or b"")
+            if last is not None:
+                self._acks.received_up_to(last)
         self.consumer.mark()
 
     def _confirmed_by(self, header: bytes) -> int:

@@ -10,6 +10,7 @@ from calendar import monthrange
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
+from eyot_wire.digits import parse_uint
 from eyot_wire.jetstream.model import NS_PER_S
 
 #: Years that are searched: an expression that matches no day of them never matches (leap days on a weekday need 28, or 40).
@@ -115,9 +116,10 @@ def _values(field: str, low: int, high: int, names: tuple[str, ...] = (), first:
     def number(text: str) -> int:
         if text.lower() in names:
             return names.index(text.lower()) + first
-        if not (text.isascii() and text.isdigit()):
+        found = parse_uint(text)
+        if found is None:
             raise ValueError(f"{text!r} is no number of a schedule")
-        return int(text)
+        return found
 
     values: set[int] = set()
     for part in field.split(","):

@@ -125,12 +125,12 @@ def parse_reply(reply: bytes) -> FastReply | None:
     if len(tokens) < 7 or tokens[-4] not in (b"ok", b"fail"):
         return None
     batch, flow, gap, seq, op = tokens[-6:-1]
-    if not (seq.isdigit() and len(seq) < 20 and op in (b"0", b"1", b"2", b"3", b"4")) or seq.strip(b"0") == b"":
+    if not (bytes.isdigit(seq) and len(seq) < 20 and op in (b"0", b"1", b"2", b"3", b"4")) or seq.strip(b"0") == b"":
         return None
     number, operation = int(seq), int(op)
     if (operation == BEGIN and number != 1) or (operation in (APPEND, END) and number == 1):
         return None
-    wanted = int(flow) if flow.isdigit() and len(flow) < 20 else 0
+    wanted = int(flow) if bytes.isdigit(flow) and len(flow) < 20 else 0
     return FastReply(batch, min(wanted or FLOW_DEFAULT, _UINT16_MAX), gap == b"ok", number, operation)
 
 

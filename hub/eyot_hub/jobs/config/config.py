@@ -40,6 +40,7 @@ from eyot_hub.jobs.payloads.payload_shape import Field, Shape, field_path
 from eyot_hub.jobs.payloads.schemas import SchemaSettings
 from eyot_hub.jobs.tables.files import PATIENCE
 from eyot_hub.options import SourceOptions, source_options
+from eyot_wire.digits import parse_uint
 from eyot_wire.go.duration import parse_duration_ns
 from eyot_wire.go.time import rfc3339_to_ns
 
@@ -260,9 +261,10 @@ class Run(_Section):
         if not self.listen:
             return None
         host, colon, port = self.listen.rpartition(":")
-        if not colon or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
+        number = parse_uint(port)
+        if not colon or number is None or number > PORT_MAX:
             raise ValueError(f"{self.listen!r} is not HOST:PORT")
-        return host.strip("[]"), int(port)
+        return host.strip("[]"), number
 
 
 class Config(_Section):

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from eyot_hub.jobs.payloads.registry import Registry
+from eyot_wire.digits import is_digits
 from eyot_wire.quantities import counted
 
 #: The file's suffix by format: an Avro schema, a JSON Schema, a FileDescriptorSet (`protoc --descriptor_set_out`).
@@ -61,7 +62,7 @@ class SchemaSource:
 def _numbered(folder: Path, suffix: str) -> dict[int, bytes]:
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder}")
-    files = {int(path.stem): path for path in folder.glob(f"*{suffix}") if path.stem.isascii() and path.stem.isdigit()}
+    files = {int(path.stem): path for path in folder.glob(f"*{suffix}") if is_digits(path.stem)}
     if not 0 < len(files) <= SCHEMAS_MAX:
         raise ValueError(
             f"{folder} holds {counted(len(files), 'file')} such as 1{suffix}; 1 to {SCHEMAS_MAX} are possible"

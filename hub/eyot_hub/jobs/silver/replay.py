@@ -43,6 +43,7 @@ from eyot_hub.jobs.tables.file_rows import codes, row_groups
 from eyot_hub.jobs.tables.files import DataFile
 from eyot_hub.jobs.tables.table import Fenced, LakeTable
 from eyot_hub.jobs.tables.table_format import TableFile, partition_text
+from eyot_wire.digits import is_digits
 
 PORTION_ROWS: Final = 250_000  # passing rows after which no more files are read before these are moved
 TRIES: Final = 20  # of a commit that other jobs overtake
@@ -87,7 +88,7 @@ def condition(text: str) -> Condition:
         pattern = ".*".join(re.escape(part) for part in value.split("*"))
         return Condition(column, operator, pattern)
     if column in _NUMBERS:
-        if not (value.isascii() and value.isdigit()):
+        if not is_digits(value):
             raise ValueError(f"{value!r} is no number")
         if len(value.lstrip("0")) > _DIGITS_MAX:
             raise ValueError(f"{value!r} is beyond every sequence")
