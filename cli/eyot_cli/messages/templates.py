@@ -15,7 +15,7 @@ from nats.nuid import NUID
 
 from eyot_cli.terminal.show import print_line
 
-_ACTION = re.compile(r"\{\{\s*(?:\.?([A-Za-z]+)|(\d+))((?:\s+\d+)*)\s*\}\}")
+_ACTION = re.compile(r"\{\{\s*(?:\.?([A-Za-z]+)|([0-9]{1,18}))((?:\s+[0-9]{1,18})*)\s*\}\}")
 _NUID = NUID()
 _LETTERS = string.ascii_letters + string.digits
 #: Length of a random text at most, characters.

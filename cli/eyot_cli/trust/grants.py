@@ -29,7 +29,7 @@ _LISTS: Final = {
     "deny_pub": ("pub", "deny"),
     "deny_sub": ("sub", "deny"),
 }
-_CLOCK: Final = re.compile(r"([01]\d|2[0-3]):[0-5]\d:[0-5]\d")
+_CLOCK: Final = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]")
 
 
 def permission_options(function: Decorated) -> Decorated:

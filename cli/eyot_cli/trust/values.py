@@ -13,7 +13,7 @@ from eyot_cli.terminal.failure import Failure
 from eyot_cli.values.numbers import INT64_MAX
 from eyot_wire.quoting import printable
 
-_SPAN: Final = re.compile(r"(-?\d{1,30})([mhdMyw])")
+_SPAN: Final = re.compile(r"(-?[0-9]{1,30})([mhdMyw])")
 _NUMBER: Final = re.compile(r"(-?)([0-9][0-9,]*(?:\.[0-9]+)?)\s*([a-z]*)", re.IGNORECASE)
 #: Powers of ten and two, as nsc reads them: `1k` is 1000, `1KiB` is 1024.
 _UNITS: Final = {"": 1, "b": 1} | {
@@ -21,7 +21,7 @@ _UNITS: Final = {"": 1, "b": 1} | {
     for power, letter in enumerate("kmgtpe", start=1)
     for unit, base in ((letter, 1000), (f"{letter}b", 1000), (f"{letter}i", 1024), (f"{letter}ib", 1024))
 }
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
+_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|µs|ms|s|m|h)")
 _NANOSECONDS: Final = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _DAYS: Final = {"d": 1, "w": 7}
 _SECONDS: Final = {"m": 60, "h": 3600}

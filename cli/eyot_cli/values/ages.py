@@ -9,7 +9,7 @@ import click
 from eyot_cli.values.numbers import INT64_MAX
 from eyot_cli.values.seconds import seconds
 
-_DAYS = re.compile(r"(\d+(?:\.\d+)?)([dwy])(.*)")
+_DAYS = re.compile(r"([0-9]+(?:\.[0-9]+)?)([dwy])(.*)")
 _LENGTH_S = {"d": 86_400, "w": 7 * 86_400, "y": 365 * 86_400}
 
 

@@ -8,7 +8,7 @@ import click
 
 from eyot_cli.values.numbers import INT64_MAX
 
-_SIZE = re.compile(r"(\d{1,30})\s*(?:([kmgtpe])i?b?|b)?", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,30})\s*(?:([kmgtpe])i?b?|b)?", re.IGNORECASE)
 _UNITS = "kmgtpe"
 
 

@@ -30,7 +30,7 @@ _HINTS: dict[str, Literal["", "will_extend", "no_extend"]] = {"will_extend": "wi
 _COMMITTERS: dict[str, Literal["", "journal", "lmdb"]] = {"journal": "journal", "lmdb": "lmdb"}
 #: Clients wait 5 s for the answer to a publish, unless they are told otherwise.
 _WINDOW_S_MAX = 4.0
-_BUDGET = re.compile(r"(\d{1,15})\s*([KMGT]?)i?B?(?:/day)?", re.IGNORECASE)
+_BUDGET = re.compile(r"([0-9]{1,15})\s*([KMGT]?)i?B?(?:/day)?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _BUDGET_MIN = _MAP_SIZE_MIN = _JOURNAL_SIZE_MIN = _BACKLOG_SIZE_MIN = _PENDING_TOTAL_MIN = 1 << 20
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from eyot_daemon.config.accounts import LOGIN_TIMEOUT_DEFAULT_S, AuthorizationOptions
 from eyot_daemon.config.reader import PORT_MAX, Block, expect_integer, wrong_type
 from eyot_wire.conf import ConfEntry, ConfError
@@ -49,10 +51,7 @@ def split_host_port(text: str) -> tuple[str | None, int]:
     host, separator, digits = text.rpartition(":")
     if not separator or (":" in host and not (host.startswith("[") and host.endswith("]"))):
         raise ValueError(f'could not parse address string "{text}"')
-    try:
-        port = int(digits)
-    except ValueError:
-        raise ValueError(f'could not parse port "{digits}"') from None
+    port = int(digits) if re.fullmatch(r"\s*[+-]?[0-9]{1,20}\s*", digits) else PORT_MAX + 1
     if not -1 <= port <= PORT_MAX:
         raise ValueError(f'could not parse port "{digits}"')
     return host.removeprefix("[").removesuffix("]") or None, port

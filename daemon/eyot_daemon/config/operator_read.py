@@ -85,7 +85,7 @@ def _read_operator(text: str, entry: ConfEntry) -> OperatorClaims:
 
 
 def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
+    return tuple(int(part) for part in re.findall("[0-9]{1,9}", text)[:3])
 
 
 def _read_resolver(block: Block) -> ResolverOptions | None:

@@ -23,6 +23,8 @@ TRACES = 3
 # This server: asynchronous INFO (1), the INFO of 2.10's routes (2), message traces (3).
 PROTO = TRACES
 _NONCE_BYTES = 11
+# nats-server reads each number of a version into 64 bits: a version beyond that is malformed.
+_VERSION_END = 1 << 63
 
 
 def new_nonce() -> bytes:
@@ -136,8 +138,9 @@ def version_below(version: str, minimum: str) -> bool:
 
 
 def _version(text: str) -> tuple[int, ...] | None:
-    found = re.match(r"v?(\d+)\.(\d+)\.(\d+)", text)
-    return tuple(int(part) for part in found.groups()) if found else None
+    found = re.match(r"v?([0-9]{1,19})\.([0-9]{1,19})\.([0-9]{1,19})(?![0-9])", text)
+    numbers = tuple(int(part) for part in found.groups()) if found else (_VERSION_END,)
+    return numbers if max(numbers) < _VERSION_END else None
 
 
 def _common_info(identity: LeafIdentity, options: LeafOptions) -> LeafInfo:

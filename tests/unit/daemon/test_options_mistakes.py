@@ -46,6 +46,7 @@ MISTAKES = [
     ("port: 70000", "1:7", "port", "must be at most 65535"),
     ("port: -2", "1:7", "port", "must be at least -1"),
     ('listen: "a:b"', "1:9", "listen", 'could not parse port "b"'),
+    ('listen: "a:4_2"', "1:9", "listen", 'could not parse port "4_2"'),
     ("listen: 127.0.0.1", "1:9", "listen", 'could not parse address string "127.0.0.1"'),
     ('write_deadline: "5"', "1:17", "write_deadline", "error parsing write_deadline"),
     (

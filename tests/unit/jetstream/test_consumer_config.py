@@ -150,6 +150,12 @@ PUSH = {"durable_name": "C", "deliver_subject": "d"}
             10095,
             'failed to parse consumer sampling configuration: strconv.Atoi: parsing "lots": invalid syntax',
         ),
+        (
+            {**PULL, "sample_freq": "9" * 5000},
+            10095,
+            'failed to parse consumer sampling configuration: strconv.Atoi: parsing "%s": value out of range'
+            % ("9" * 5000),
+        ),
         ({**PUSH, "flow_control": True}, 10108, None),
         ({"durable_name": "C", "name": "D", "ack_policy": "explicit"}, 10132, None),
         ({**PULL, "metadata": {"k": "x" * (128 * 1024)}}, 10135, "consumer metadata exceeds maximum size of 128KB"),

@@ -142,7 +142,11 @@ def test_unreadable_connect_closes_in_silence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "refused"), [("2.9.10", True), ("2.12.0", False), ("2.12.3-beta", False), ("", True)]
+    ("version", "refused"),
+    [
+        *[("2.9.10", True), ("2.12.0", False), ("2.12.3-beta", False), ("", True)],
+        *[("\u0663.1.1", True), (f"{2**63}.1.1", True), ("9" * 5000 + ".1.1", True), (f"{2**63 - 1}.1.1", False)],
+    ],
 )
 def test_minimum_version(version: str, refused: bool) -> None:
     session = accepting(min_version="2.12.0")

@@ -24,7 +24,7 @@ _STARTS_MAX: Final = 2
 #: Ports of addresses that name none.
 _PORTS: Final = {"ws": 80, "wss": 443, "http": 80, "https": 443, "mqtt": 1883, "mqtts": 8883}
 _LEAF_PORT: Final = 7422
-_ADDRESS: Final = re.compile(r"(?:(\w[\w+.-]*)://)?(?:[^@/]*@)?(\[[^\]]+\]|[^:/]+)(?::(\d+))?")
+_ADDRESS: Final = re.compile(r"(?:(\w[\w+.-]*)://)?(?:[^@/]*@)?(\[[^\]]+\]|[^:/]+)(?::([0-9]{1,9}))?")
 
 
 class Clock(Protocol):

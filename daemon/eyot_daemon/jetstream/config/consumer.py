@@ -74,6 +74,9 @@ from eyot_wire.pattern_set import bounded
 S = 1_000_000_000
 MS = 1_000_000
 
+_INT64_END = 1 << 63
+# More digits are beyond every number, leading zeros or not: `int` itself refuses more than 4,300.
+_SAMPLING_DIGITS_MAX = 100
 ACK_WAIT_DEFAULT_NS = 30 * S
 MAX_ACK_PENDING_DEFAULT = 1000
 MAX_WAITING_DEFAULT = 512
@@ -382,6 +385,8 @@ def _check_rest(config: ConsumerConfig) -> None:
         text = config.sample_freq.removesuffix("%")
         if not re.fullmatch(r"[+-]?[0-9]+", text, re.ASCII):
             raise fail(JSConsumerInvalidSamplingErrF, err=f'strconv.Atoi: parsing "{text}": invalid syntax')
+        if len(text) > _SAMPLING_DIGITS_MAX or not -_INT64_END <= int(text) < _INT64_END:
+            raise fail(JSConsumerInvalidSamplingErrF, err=f'strconv.Atoi: parsing "{text}": value out of range')
         if int(text) < 0:
             raise fail(JSConsumerInvalidSamplingErrF, err="<nil>")
     if config.flow_control and config.idle_heartbeat == 0:
