@@ -11,6 +11,8 @@ from typing import NamedTuple
 from eyot_wire.frames import LeafMsg
 
 #: The largest valid sequence and time.
+# More digits end a run, leading zeros or not: `int` itself refuses more than 4,300.
+_DIGITS_MAX = 100
 _NUMBER_MAX = (1 << 63) - 1
 
 
@@ -116,7 +118,10 @@ def read_run(
         if len(tokens) != 9 or tokens[3] != consumer or tokens[4] != b"1":
             break
         left, mark, subject = tokens[8].partition(b"@")
-        if not (mark and all(map(bytes.isdigit, (left, *tokens[5:8])))):
+        if (
+            not (mark and all(map(bytes.isdigit, (left, *tokens[5:8]))))
+            or max(map(len, (left, *tokens[5:8]))) > _DIGITS_MAX
+        ):
             break
         seq, ts_ns, more = int(tokens[5]), int(tokens[7]), int(left)
         if int(tokens[6]) != consumer_seq + taken + 1 or not last_seq < seq or max(seq, ts_ns, more) > _NUMBER_MAX:
