@@ -32,7 +32,7 @@ def _reply(rng: Random, seq: int, at: int) -> bytes:
     tokens = [b"$JS", b"ACK", b"S", b"c", b"1", b"%d" % seq, b"%d" % at, b"%d" % rng.choice([0, 1 << 60]), b"3@a.b@c"]
     if rng.random() < 0.15:
         index = rng.randrange(len(tokens))
-        tokens[index] = rng.choice([*NUMBERS, b"d", b"5@x", b"@", b"3.@", b"c.c"])
+        tokens[index] = rng.choice([*NUMBERS, b"9" * 5000, b"d", b"5@x", b"@", b"3.@", b"c.c"])
     if rng.random() < 0.05:
         del tokens[rng.randrange(len(tokens))]
     return b".".join(tokens)
