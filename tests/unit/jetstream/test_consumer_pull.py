@@ -52,7 +52,19 @@ class Waiting:
 
 @pytest.mark.parametrize(
     ("body", "batch"),
-    [(b"", 1), (b"  ", 1), (b"5", 5), (b" 17 \n", 17), (b"junk", 1), (b'{"batch":3}', 3), (b"{}", 0)],
+    [
+        (b"", 1),
+        (b"  ", 1),
+        (b"5", 5),
+        (b" 17 \n", 17),
+        (b"junk", 1),
+        (b"1_0", 1),
+        (b"+7", 7),
+        (b"9" * 19, 1),
+        (b"9" * 5000, 1),
+        (b'{"batch":3}', 3),
+        (b"{}", 0),
+    ],
 )
 def test_bodies(body: bytes, batch: int) -> None:
     assert read_request(body).batch == batch

@@ -16,6 +16,7 @@ own pace.
 """
 
 import math
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
@@ -95,6 +96,10 @@ class PullRequest:
         )
 
 
+#: As Go reads one: `int` also accepts underscores.
+_NUMBER = re.compile(rb"[+-]?[0-9]{1,19}")
+
+
 def read_request(body: bytes) -> NextRequest:
     """Return the body of a request: empty (one message), a number, or JSON. Raises RefusedRequest."""
     text = body.strip()
@@ -106,10 +111,8 @@ def read_request(body: bytes) -> NextRequest:
         if wanted.idle_heartbeat > 0 and wanted.idle_heartbeat * 2 > wanted.expires:
             raise RefusedRequest(bad_request("heartbeat value too large"))
         return wanted
-    try:
-        return NextRequest(batch=int(text))
-    except ValueError:
-        return NextRequest(batch=1)
+    number = int(text) if _NUMBER.fullmatch(text) else 1
+    return NextRequest(batch=number if abs(number) < 1 << 63 else 1)
 
 
 def check_limits(wanted: NextRequest, max_batch: int, max_expires_ns: int, max_bytes: int) -> None:
