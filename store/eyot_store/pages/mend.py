@@ -35,6 +35,8 @@ from eyot_store.pages.survey import INDEX, SHARED, STREAMS, Survey, stream_numbe
 from eyot_store.records.record import Counters, unpack_u64, unseal
 
 SALVAGED = b"salvaged:"
+#: Of a stream's number, which a key of the shared databases is or begins with.
+_NUMBER_BYTES = 8
 _decode_counters = msgspec.msgpack.Decoder(Counters).decode
 _decode_mark = msgspec.msgpack.Decoder(tuple[bytes, int]).decode
 
@@ -186,11 +188,20 @@ def _salvage(path: Path, pages: Pages, found: Survey, notes: list[str]) -> None:
     kept: dict[bytes, list[tuple[bytes, bytes]]] = {}
     for name in damaged:
         tree = found.trees[name]
-        kept[name] = [] if name == INDEX else readable(pages, tree, lambda error: notes.append(_lost(name, error)))  # noqa: B023
+        entries = [] if name == INDEX else readable(pages, tree, lambda error: notes.append(_lost(name, error)))  # noqa: B023
+        kept[name] = [entry for entry in entries if _is_key_of(name, entry[0])]
     if STREAMS in kept:
         kept[STREAMS] = _with_lost_entries(path, pages, found, kept[STREAMS], notes)
     _store_salvaged(path, kept)
     replace_records(path, {name: SALVAGED + name for name in damaged})
+
+
+def _is_key_of(name: bytes, key: bytes) -> bool:
+    """Return whether `key` can be one of the database `name`: a stale page may be of another one.
+
+    It is a stream's number; in all databases but that of the streams something follows.
+    """
+    return len(key) == _NUMBER_BYTES if name == STREAMS else len(key) > _NUMBER_BYTES
 
 
 def _with_lost_entries(

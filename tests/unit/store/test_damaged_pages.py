@@ -473,15 +473,16 @@ def test_damages_at_random(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "cases", "repairs"),
-    [(3, [49], 1), (4, [29], 1), (70001, [320, 429, 1840], 2), (70002, [2800], 1)],
+    [(3, [49], 1), (4, [29], 1), (70001, [320, 429, 1840], 2), (70002, [2800], 1), (77001, [411], 1)],
     ids=[
         "purge set aside",
         "many ways to a page",
         "counts of an index agree by chance, removals of a lost frame, counters lost with the last commit",
         "as many are back as are lost",
+        "a stale page is of another database",
     ],
 )
-def test_damages_that_once_lost_messages(
+def test_damages_that_once_went_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, cases: list[int], repairs: int
 ) -> None:
     monkeypatch.setenv("DAMAGE_DIR", str(tmp_path))
